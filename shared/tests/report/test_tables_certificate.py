@@ -99,7 +99,10 @@ def test_a_good_harness_meets_every_target() -> None:
     assert rows["an event costs"]["answer"] == "1.60 µs"
     text = words(found)
     assert "NVIDIA H200; 6 runs of 3 fresh processes each. In burst, single calls on a device that rested: SM " in text
-    assert "SM clock 1,980 MHz; power 150 to 155 W; temperature 41 °C. Measured 2026-01-31 12:05:00 UTC." in text
+    assert (
+        "SM clock 1,980 MHz; power 150 to 155 W; temperature 41 °C. Measured 2026-01-31 12:05:00 UTC by method version 9."
+        in text
+    )
 
 
 def test_tables_of_one_session_and_of_two_share_runs_and_are_never_added_up() -> None:

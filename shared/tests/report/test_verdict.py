@@ -126,7 +126,7 @@ def test_beside_several_exact_kernels_what_rounds_more_is_named_where_it_is_fast
 
 def test_nothing_exact_and_nothing_at_all() -> None:
     wrong = record("torch_native", status=Status.INCORRECT)
-    assert said(wrong).startswith("No exact kernel passed here;")
+    assert said(wrong).startswith("No exact kernel has a time here;")
     assert said(wrong, quantized(1.0)).endswith(
         "Of the quantized kernels FlashAttention-3 float8 is the fastest, with 5% relative error."
     )

@@ -117,7 +117,7 @@ def caption(verdict: Verdict, device_name: str) -> str:
 def _exact(verdict: Verdict) -> str:
     exact = [one.record for one in verdict.named]
     if not exact:
-        return "No exact kernel passed here; the table of what did not pass says why."
+        return "No exact kernel has a time here; the table of what did not pass says why."
     if verdict.tried == 1:
         return f"No choice of kernels: {_names(exact)} is the only exact one that is measured here."
     unsure_too = verdict.named_unsure

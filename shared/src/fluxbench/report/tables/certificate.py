@@ -35,7 +35,9 @@ def blocks(results: Results) -> list[Block]:
         Paragraph(f"No value of {' and '.join(keys)}: {why}.") for why, keys in keys_by_reason.items()
     ]
     if certificate.conditions:
-        when = f" Measured {utc(certificate.measured_at)}." if certificate.measured_at else ""
+        records = certificate.trials.records if certificate.trials else ()
+        by_version = f" by method version {records[0].method_version}" if records else ""
+        when = f" Measured {utc(certificate.measured_at)}{by_version}." if certificate.measured_at else ""
         details.insert(0, Paragraph(_state(certificate.conditions) + when))
     return [*shown, Fold("What this was measured with", details)] if details else shown
 
