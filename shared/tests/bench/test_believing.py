@@ -22,7 +22,9 @@ STEP: Process = {"replayed": True, "led": False, "wall_s": 0.04}  # of a model
 OURS = ("repeated", "processor", "wall_s", "launch_ms", "replayed", "led")  # what no helper makes
 
 
-def record(processes: Sequence[Process], *, on_gpu: bool = True, name: str = "flex") -> Record:
+def record(
+    processes: Sequence[Process], *, on_gpu: bool = True, name: str = "flex", others: Sequence[str] = ()
+) -> Record:
     """Return the record of a variant of which each process took what is given, else 10 ms in both regimes."""
     seen: list[Any] = [checked(name)]
     for number, given in enumerate(processes):
@@ -48,7 +50,9 @@ def record(processes: Sequence[Process], *, on_gpu: bool = True, name: str = "fl
     context = Context(
         cell=CELL, device=GPU if on_gpu else CPU, processes=len(processes), fingerprint={}, measured_at="", powers={}
     )
-    [made] = recording.of_cell(collected(seen), [name], [TINY], context)
+    whole = collected(seen)
+    whole.others = [*others]
+    [made] = recording.of_cell(whole, [name], [TINY], context)
     return made
 
 
@@ -95,6 +99,11 @@ def test_two_processes_that_agree_decide_or_the_only_one(rule: str) -> None:
     busy = [found, not_found, not_found]  # a machine that was busy in one of them
     assert record(busy, on_gpu=on_gpu).status is Status.PASSED
     assert record([not_found] * 3, on_gpu=on_gpu).status is Status.PASSED
+
+
+def test_who_used_the_device_too_is_named_where_times_are_not_believed() -> None:
+    made = record([REPEATS], others=["12 python3 2000 MiB"])
+    assert str(made.reason).endswith(" of one on new inputs (12 python3 2000 MiB used the device too)")
 
 
 @pytest.mark.parametrize(

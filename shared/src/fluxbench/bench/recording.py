@@ -111,7 +111,8 @@ def _failure(
             flag = Flag(kind=FlagKind.FASTER_THAN_ROOFLINE, regime=regime, value=timing.median_ms)
             return _Failure(Status.ERROR, f"{regime}: {impossible}", flag)
     if doubt := believing.doubt(collected, taken, workload.name, on_gpu=context.device.kind != "cpu"):
-        return _Failure(Status.ERROR, doubt.reason, doubt.flag)
+        beside = f" ({'; '.join(collected.others)} used the device too)" if collected.others else ""
+        return _Failure(Status.ERROR, doubt.reason + beside, doubt.flag)
     return None
 
 
