@@ -12,8 +12,8 @@ from sample_records import LAUNCH_BOUND
 from sites import CPU, H200, HOSTILE, LENGTHS, believe, hostile, of_two_targets, record, write
 
 from fluxbench.records.fingerprint import not_comparable
-from fluxbench.records.method import METHOD_VERSION, UNKNOWN
-from fluxbench.records.schema import SUSTAINED, Flag, Record
+from fluxbench.records.method import METHOD_VERSION, UNKNOWN, of_burst
+from fluxbench.records.schema import BURST, SUSTAINED, Flag, Record
 from fluxbench.records.status import FlagKind, Status
 from fluxbench.site.draw import draw
 
@@ -189,6 +189,22 @@ def test_what_cannot_be_compared_is_said_as_fluxbench_says_it(browser: Browser, 
     assert "here and t0: times cannot be compared, since they were measured on different devices" in notes
     reason = not_comparable((H200, UNKNOWN), (H200, UNKNOWN))
     assert unknown["v"] == f"not comparable: {reason}"
+
+
+def test_burst_times_of_two_methods_that_take_them_alike_are_compared(browser: Browser, tmp_path: Path) -> None:
+    assert of_burst(9) == of_burst(8)
+    write(tmp_path, "here", record("base", method_version=9))
+    write(tmp_path, "earlier", record("v", method_version=8))
+    draw(tmp_path, believe)
+    with served(tmp_path) as address:
+        shown = {}
+        for regime in (BURST, SUSTAINED):
+            browser.driver.get("about:blank")
+            base = f"base=here/flux/base/{LENGTHS[1]}"
+            browser.open(f"{address}/compare.html#regime={regime}&sort=variant&workload={LENGTHS[1]}&{base}")
+            shown[regime] = next(row[7] for row in browser.run(_ROWS) if row[0].startswith("v"))
+    assert not shown[BURST].startswith("not comparable")
+    assert shown[SUSTAINED].startswith("not comparable: they were not measured in the same way: method version 9")
 
 
 def test_instruction_sets_and_cuda_graphs_are_told_apart(browser: Browser, tmp_path: Path) -> None:

@@ -160,7 +160,12 @@ def _source(record: Record) -> dict[str, dict[str, Any]]:
     return {
         "device": {key: _shown(fingerprint.get(key)) for key in _IDENTITY},
         "cpu": {"cpu_cores": "none"} | {key: _shown(fingerprint[key]) for key in _OF_CPU if key in fingerprint},
-        "method": {"version": version, "known": version != method.UNKNOWN, "words": method.words(version)},
+        "method": {
+            "version": version,
+            "burst": method.of_burst(version),
+            "known": version != method.UNKNOWN,
+            "words": method.words(version),
+        },
         "power": {"limit": _watts(fingerprint.get("power_limit_w"))},
         "software": {key: _shown(record.versions.get(key)) for key in _SOFTWARE},
     }

@@ -55,7 +55,7 @@ const differing = (one, other) => Object.keys(other).filter(key => key in one &&
 const changes = (one, other) => differing(one, other).map(key => `${key} ${one[key]} -> ${other[key]}`);
 
 // Why times from these two sources must not be compared, or null: the rule of fluxbench's fingerprint.not_comparable.
-function notComparable(before, now) {
+function notComparable(before, now, regime) {
   const onCpu = now.device.device_kind === "cpu";
   const [was, is] = [before, now].map(({ device, cpu }) => (onCpu ? { ...device, ...cpu } : device));
   const keys = differing(was, is);
@@ -63,7 +63,8 @@ function notComparable(before, now) {
     const side = values => keys.includes("device") ? values.device : keys.map(key => `${key} ${values[key]}`).join(", ");
     return `they were measured on different devices: ${side(was)} -> ${side(is)}`;
   }
-  const same = before.method.version === now.method.version && before.method.known;
+  const version = regime === "burst" ? "burst" : "version";  // of some versions burst times are taken as of others
+  const same = before.method[version] === now.method[version] && before.method.known;
   return same ? null
     : `they were not measured in the same way: method version ${before.method.words} and ${now.method.words}`;
 }
@@ -73,7 +74,7 @@ function against(row, base, regime) {
   const own = row.times[regime], other = base.times[regime];
   if (!own || !other) return { why: `${own ? "the baseline" : "this row"} has no ${regime} time` };
   if (row.place !== base.place) return { why: `another workload than the baseline's ${base.workload}` };
-  const reason = notComparable(base.source, row.source);
+  const reason = notComparable(base.source, row.source, regime);
   if (reason) return { why: `not comparable: ${reason}` };
   if (row.variant === base.variant && own.replayed !== other.replayed) {
     const [was, is] = [other, own].map(one => (one.replayed ? "as CUDA graphs" : "as the host launches them"));
@@ -101,7 +102,7 @@ function cautions(shown, regime) {
   const first = [...sources.values()].slice(0, 12);
   const pairs = new Set();
   first.forEach((one, index) => first.slice(index + 1).forEach(other => {
-    const reason = notComparable(one.source, other.source);
+    const reason = notComparable(one.source, other.source, regime);
     const pair = one.target === other.target ? one.target : `${one.target} and ${other.target}`;
     if (reason) pairs.add(`${pair}: times cannot be compared, since ${reason}.`);
   }));
