@@ -101,8 +101,9 @@ def test_a_run_that_cannot_be_kept_leaves_nothing(tmp_path: Path, monkeypatch: p
 
     with monkeypatch.context() as patch:
         patch.setattr(step, full)
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(OSError, match="No space left") as refused:
             add(tmp_path)
+    assert str(refused.value.filename).startswith(str(before.folder.parent))
     assert [path.name for path in before.folder.parent.iterdir()] == [before.folder.name]
 
 

@@ -154,9 +154,10 @@ class Store:
             )
             write_text(part / _RESULT, msgspec.json.format(msgspec.json.encode(run), indent=1).decode() + "\n")
             part.rename(folder)
-        except OSError:
+        except OSError as error:
             with contextlib.suppress(OSError):
                 remove(part)
+            error.filename = error.filename or str(folder)  # which an error of writing lacks
             raise
         result = self._read[folder] = Result(cell_id, number, folder, run)
         kept = 0 if run.failure else 1
