@@ -17,6 +17,7 @@ from fluxbench.core.settings import Settings
 from fluxbench.device import detect, nvidia
 from fluxbench.device.model import Device
 from fluxbench.notebook.doctor.examination import Examination, VariantHere, examine
+from fluxbench.notebook.doctor.tools import tools
 
 H200 = dataclasses.replace(GPU, name="NVIDIA H200")
 Usage = namedtuple("Usage", "total used free")  # what shutil.disk_usage returns
@@ -180,6 +181,16 @@ def test_without_a_cpp_compiler_a_cpu_runs_all_but_what_torch_compile_makes_code
     assert found.remarks == (f"{problem}; these need it: {', '.join(names)}",)
     machine.monkeypatch.setenv("CXX", "clang++")
     assert machine.reason("flex") is None
+
+
+def test_in_a_path_with_spaces_torch_compile_makes_no_code_on_a_cpu(tmp_path: Path) -> None:
+    for folder, found in (("a clone", "torch.compile on a CPU needs a path without spaces, got "), ("a-clone", "")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "environment").symlink_to(REPOSITORY / "environment")
+        [compiler] = [tool for tool in tools(CPU, tmp_path / folder) if tool.name == "C++ compiler"]
+        assert str(compiler.problem or "").startswith(found)
+        assert bool(compiler.problem) == bool(found)
+    assert not [tool.problem for tool in tools(GPU, tmp_path / "a clone") if "spaces" in str(tool.problem)]
 
 
 def test_without_a_c_compiler_a_gpu_lacks_what_its_target_requires_of_triton(machine: Machine) -> None:

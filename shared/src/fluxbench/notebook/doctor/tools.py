@@ -38,7 +38,7 @@ def tools(device: Device, root: Path) -> Iterator[Tool]:
     else:
         yield Tool(name="uvnote", version=metadata.version("uvnote"))
     yield Tool(name="Python", version=platform.python_version(), path=sys.executable)
-    yield _compiler(device)
+    yield _compiler(device, root)
     path = shutil.which("git")
     problem = None if path else "git must be on PATH for `fluxbench diff FOLDER@REVISION`, got none; install it"
     yield Tool(name="git", path=path, problem=problem)
@@ -61,7 +61,7 @@ def _uv() -> Tool:
         return Tool(name="uv", path=path, problem=problem)
 
 
-def _compiler(device: Device) -> Tool:
+def _compiler(device: Device, root: Path) -> Tool:
     """Return the compiler that torch.compile takes on a CPU, or that Triton takes on a GPU, found as they find it."""
     if device.worker_kind == "cpu":
         name, variable, by = "C++ compiler", "CXX", "torch.compile on a CPU"
@@ -70,5 +70,9 @@ def _compiler(device: Device) -> Tool:
         name, variable, by, usual = "C compiler", "CC", "Triton", ["gcc", "clang"]
     names = [os.environ[variable]] if variable in os.environ else usual
     path = next(filter(None, map(shutil.which, names)), None)
-    problem = f"{by} needs a {name}, got no {' or '.join(names)}; install it, or name another in {variable}"
-    return Tool(name=name, path=path, problem=None if path else problem)
+    problem = None
+    if not path:
+        problem = f"{by} needs a {name}, got no {' or '.join(names)}; install it, or name another in {variable}"
+    elif device.worker_kind == "cpu" and any(map(str.isspace, str(root))):  # it gives the compiler unquoted paths
+        problem = f"{by} needs a path without spaces, got {root}; move this clone"
+    return Tool(name=name, path=path, problem=problem)
