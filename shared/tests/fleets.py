@@ -86,6 +86,8 @@ exclude = []
 required = ["torch_math", "torch_native"]
 runs = { variant = 0.04, workload = 0.0, df = 5, source = "made up" }
 cards = { variant = 0.04, workload = 0.0, df = 5, source = "made up" }
+runs_sustained = { variant = 0.04, workload = 0.0, df = 5, source = "made up" }
+cards_sustained = { variant = 0.04, workload = 0.0, df = 5, source = "made up" }
 [cpu-a]
 slurm = { partition = "pa" }
 [cpu-b]
