@@ -58,13 +58,19 @@ def test_sustained_times_are_means_and_all_of_a_timing_follows_from_samples_of_i
 
 
 def recorded_with(
-    kernels: list[dict[str, Any]], ran: list[str], cupti: Mapping[str, tuple[float, float]] | None = None
+    kernels: list[dict[str, Any]],
+    ran: list[str],
+    cupti: Mapping[str, tuple[float, float]] | None = None,
+    later: list[str] | None = None,
 ) -> Record:
-    """Return the record of a variant of which these kernels ran when it was checked, and those in its third process."""
+    """Return the record of a variant of which these kernels ran when it was checked, and those in its third process.
+
+    `later`: in the second one, if they are others than those that were checked.
+    """
     events: list[Any] = [checked("flex", kernels=kernels)]
     for process in range(3):
         own = timed("flex", process, began=100.0 * process + 50, cupti=None if process else cupti)
-        own["kernels"] = {TINY.name: ran if process == 2 else [kernel["name"] for kernel in kernels]}
+        own["kernels"] = {TINY.name: ran if process == 2 else later or [kernel["name"] for kernel in kernels]}
         events += [READY, timed(REFERENCE, process, began=100.0 * process), own]
     context = Context(cell=CELL, device=GPU, processes=3, fingerprint={}, measured_at="", powers={})
     [made] = recording.of_cell(collected(events), ["flex"], [TINY], context)
@@ -80,9 +86,9 @@ SHARES = [("copy", 0.4, "copies"), ("flash", 0.3, "attention"), ("combine", 0.29
         (["copy", "flash", "combine"], None),
         (["combine", "flash", "copy"], None),  # which takes longer is chance
         ([], None),  # the profiler saw nothing
-        (["copy", "softmax", "product"], "flash ran when it was checked, copy in process 3"),
-        (["product", "copy", "flash"], "product did not run when it was checked, and did in process 3"),
-        (["flash", "combine"], "copy ran when it was checked, flash in process 3"),
+        (["copy", "softmax", "product"], "flash ran in the first process, copy in process 3"),
+        (["product", "copy", "flash"], "product did not run in the first process, and did in process 3"),
+        (["flash", "combine"], "copy ran in the first process, flash in process 3"),
     ],
 )
 def test_a_variant_runs_the_kernel_that_was_checked_in_every_process(ran: list[str], said: str | None) -> None:
@@ -100,7 +106,7 @@ OF_LAYER = [("norm", 0.5, "elementwise"), ("nvjet_NTN", 0.3, "projections"), ("f
     ("ran", "said"),
     [
         (["copy", "nvjet_NNT", "flash"], None),
-        (["nvjet_NNT", "softmax"], "flash ran when it was checked, nvjet_NNT in process 3"),
+        (["nvjet_NNT", "softmax"], "flash ran in the first process, nvjet_NNT in process 3"),
     ],
 )
 def test_of_a_layer_the_kernel_of_the_attention_alone_is_the_same_in_every_process(
@@ -108,6 +114,14 @@ def test_of_a_layer_the_kernel_of_the_attention_alone_is_the_same_in_every_proce
 ) -> None:
     kernels = [{"name": name, "share": share, "part": part} for name, share, part in OF_LAYER]
     assert recorded_with(kernels, ran).reason == said
+
+
+@pytest.mark.parametrize(("checked_one", "profiled", "ran"), [("a", "flash", "flash"), ("flash", "flash", "a")])
+def test_what_is_checked_and_what_is_profiled_run_in_every_process(checked_one: str, profiled: str, ran: str) -> None:
+    kernels = [{"name": checked_one, "share": 1.0, "part": "attention"}]
+    made = recorded_with(kernels, [ran], cupti={TINY.name: (0.79, 0.8)}, later=[profiled])
+    assert made.status is Status.ERROR
+    assert "ran in the first process" in str(made.reason)
 
 
 def test_shares_of_kernels_are_of_a_call_that_had_the_device_alone() -> None:

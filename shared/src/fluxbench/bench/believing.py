@@ -58,10 +58,10 @@ def doubt(collected: Collected, taken: Sequence[ProcessSeries], workload: str, *
 
 
 def another_kernel(checked: Sequence[KernelShare], ran: Sequence[str]) -> str | None:
-    """Return which kernel ran when a variant was checked and which in a later process, if these are two, or None.
+    """Return which kernel ran in the first process, which checks a variant, and which later, if these are two, or None.
 
-    `checked` are the largest kernels of a call in the process that checks most, and `ran` the names of those in this
-    one, largest first; with those of the attention. Two that take about as long may come in either order. So the
+    `checked` are the largest kernels of a call in the first process, and `ran` the names of those in a later one,
+    largest first; with those of the attention. Two that take about as long may come in either order. So the
     largest of each call must be among those of the other, and the largest of the attention among those that ran.
 
     Of a call that has matrix products beside its attention, as a layer has, the attention alone is compared. cuBLAS
@@ -75,9 +75,9 @@ def another_kernel(checked: Sequence[KernelShare], ran: Sequence[str]) -> str | 
     has_products = any(each.part in _PRODUCTS for each in known)
     largest = [] if has_products else [known[0].name]
     if missing := next((name for name in (*attention, *largest) if name not in ran), None):
-        return f"{missing[:_NAME]} ran when it was checked, {ran[0][:_NAME]}"
+        return f"{missing[:_NAME]} ran in the first process, {ran[0][:_NAME]}"
     is_known = has_products or ran[0] in {each.name for each in known}
-    return None if is_known else f"{ran[0][:_NAME]} did not run when it was checked, and did"
+    return None if is_known else f"{ran[0][:_NAME]} did not run in the first process, and did"
 
 
 # Each of these returns a doubt, False where there is none, or None where a process tells nothing.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -95,8 +96,8 @@ def _failure(
     checked = collected.checked.get((variant, workload.name))
     if taken and not context.early and not (checked and checked.thorough):
         return _Failure(Status.ERROR, "it was not checked on all kinds of inputs")
-    kernels = kernels_of(checked, workload.name, taken)
-    for each in taken:
+    of_check, profiled = checked.kernels if checked else (), kernels_of(checked, workload.name, taken)
+    for kernels, each in itertools.product(dict.fromkeys((of_check, profiled)), taken):
         if other := believing.another_kernel(kernels, each.trial.timed.kernels.get(workload.name, ())):
             return _Failure(Status.ERROR, f"{other} in process {each.trial.timed.process + 1}")
     if len(taken) < needed:
