@@ -22,7 +22,7 @@ from sides import (
 )
 
 from fluxbench.analysis.comparison.compare import compare
-from fluxbench.analysis.comparison.model import Happened, Measured, Mixture, NoControl, NoteKind, Row
+from fluxbench.analysis.comparison.model import Comparison, Happened, Measured, Mixture, NoControl, NoteKind, Row
 from fluxbench.records.schema import BURST, Record
 from fluxbench.stats.significance import Verdict
 
@@ -142,13 +142,30 @@ def test_a_process_in_which_the_device_was_slower_too_is_named_and_left_out_of_t
     beside = control({**of_flex, "flex": with_slow(of_flex["flex"], 1)})
     slow = with_controls(slow, {**BEFORE.controls, ("flux", "flex"): beside})
     found = compare(slow, side("after", 104))
-    named = {(one.variant, one.after, one.process, one.sustained) for one in found.outlying}
-    assert named == {("flex", False, 2, False), ("flex", False, 2, True)}
+    named = {(one.variant, one.after, one.process, one.sustained, one.as_is) for one in found.outlying}
+    assert named == {("flex", False, 2, False, True), ("flex", False, 2, True, False)}
+    check_ratios(found)
+
+
+def check_ratios(found: Comparison) -> None:
+    """Check that times after over times before are the ratios beside them."""
     for row in found.rows:
         assert row.before_ms
         assert row.after_ms
         assert row.change
         assert row.after_ms / row.before_ms == pytest.approx(row.change.ratio, rel=1e-9)
+
+
+def test_processes_are_left_out_of_the_rows_alone_that_they_are_judged_with() -> None:
+    """Of a variant one workload has fewer processes than the others, and so no control times beside it."""
+
+    def edit(of: Record) -> Record:
+        if of.variant != "flex":
+            return of
+        samples = slower(of, 1)
+        return timed(of, samples[:2] if of.workload.name == WORKLOADS[0] else samples)
+
+    check_ratios(compare(edited(BEFORE, edit), side("after", 104)))
 
 
 def test_runs_on_another_card_may_differ_by_more() -> None:

@@ -121,9 +121,12 @@ def _outlying(one: OutlyingProcess) -> str:
     share, side = math.exp(one.log_ratio) - 1, "after" if one.after else "before"
     how = "slower" if share > 0 else "faster"
     load = " under sustained load" if one.sustained else ""
+    excluded = "so its time is excluded: measure it again"
+    if one.as_is:
+        excluded = "and so is the device in it: it is left out of before and after, not of the normalized times"
     return (
         f"Process {one.process} of {one.variant}, {side}, is {abs(share):.1%} {how}{load} than the others of its side, "
-        "so its time is excluded: measure it again."
+        f"{excluded}."
     )
 
 

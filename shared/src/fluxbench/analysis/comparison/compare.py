@@ -64,7 +64,7 @@ def compare(before: Measured, after: Measured, *, across_graphs: bool = False) -
     calls = {key: one for key, one in graphs.items() if one}
     loaded = _sustained({key: pair for key, pair in compared.items() if key not in calls})
     sustained, _, outlying_loaded = changes(loaded, under_load, least=SUSTAINED_LEAST, apart=True)
-    left_out = _left_out([one for one in outlying if one.cell_key not in pairs], outlying_alone)
+    left_out = _left_out(beside, outlying, outlying_alone)
     rows = [
         Row(
             notebook=key[0],
@@ -72,9 +72,9 @@ def compare(before: Measured, after: Measured, *, across_graphs: bool = False) -
             variant=key[2],
             workload=key[3],
             before=_status(old.get(key)),
-            before_ms=_middle_ms(old.get(key), left_out.get((*key[:3], False), ())),
+            before_ms=_middle_ms(old.get(key), left_out.get((key, False), ())),
             after=_status(new.get(key)),
-            after_ms=_middle_ms(new.get(key), left_out.get((*key[:3], True), ())),
+            after_ms=_middle_ms(new.get(key), left_out.get((key, True), ())),
             change=None if key not in judged else alone[key] if key in beside else judged[key],
             normalized=judged[key] if key in beside else None,
             sustained=sustained.get(key),
@@ -95,7 +95,11 @@ def compare(before: Measured, after: Measured, *, across_graphs: bool = False) -
             for cell in both
         },
         mixtures={cell: mixture for cell, mixture in mixtures.items() if mixture},
-        outlying=_each_once(outlying, outlying_alone, [replace(one, sustained=True) for one in outlying_loaded]),
+        outlying=_each_once(
+            outlying,
+            [replace(one, as_is=True) for one in outlying_alone],
+            [replace(one, sustained=True) for one in outlying_loaded],
+        ),
         between=between,
         between_sustained={key[:2]: under_load[key[:2]] for key in loaded},
     )
@@ -155,11 +159,17 @@ def _middle_ms(record: Record | None, left_out: Collection[int]) -> float | None
     return math.exp(fmean(level for process, level in of_process if process not in left_out))
 
 
-def _left_out(*several: Iterable[OutlyingProcess]) -> dict[tuple[str, str, str, bool], set[int]]:
-    """Return the processes that are left out of the times as they are, by variant and side."""
-    found: dict[tuple[str, str, str, bool], set[int]] = {}
-    for one in itertools.chain.from_iterable(several):
-        found.setdefault((one.notebook, one.cell, one.variant, one.after), set()).add(one.process)
+def _left_out(
+    beside: Collection[RowKey], outlying: Iterable[OutlyingProcess], outlying_alone: Iterable[OutlyingProcess]
+) -> dict[tuple[RowKey, bool], set[int]]:
+    """Return the processes that are left out of the times as they are, by row and side.
+
+    Rows `beside` control times are judged by these, and their times as they are apart; all others by their times.
+    """
+    found: dict[tuple[RowKey, bool], set[int]] = {}
+    for several, of_beside in ((outlying, False), (outlying_alone, True)):
+        for one, key in ((one, key) for one in several for key in one.rows if (key in beside) is of_beside):
+            found.setdefault((key, one.after), set()).add(one.process)
     return found
 
 

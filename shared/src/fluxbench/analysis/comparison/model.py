@@ -92,7 +92,7 @@ class Row:
 class OutlyingProcess:
     """A process that differs from the others of its variant and side by more than the page's spread explains.
 
-    It is left out of the changes.
+    It is left out of the changes of some rows: of their normalized and sustained times, or of the times `as_is` alone.
     """
 
     notebook: str
@@ -101,7 +101,9 @@ class OutlyingProcess:
     after: bool  # the side
     process: int  # from 1
     log_ratio: float  # of its times to those of the others, over the workloads
+    rows: tuple[RowKey, ...]  # of the variant, that it is left out of
     sustained: bool = False  # under load
+    as_is: bool = False  # the device was slower in it too
 
     @property
     def cell_key(self) -> CellKey:

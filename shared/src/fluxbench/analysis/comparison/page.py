@@ -42,7 +42,7 @@ def changes(
         for keys, of_variant in zip(groups.values(), judged, strict=False)
         for key, change in zip(keys, of_variant, strict=True)
     }
-    names = list(groups)
+    names, keys_of = list(groups), list(groups.values())
     outlying = tuple(
         OutlyingProcess(
             notebook=names[one.variant][0],
@@ -51,6 +51,7 @@ def changes(
             after=bool(one.side),
             process=one.process + 1,
             log_ratio=one.log_ratio,
+            rows=tuple(keys_of[one.variant]),
         )
         for one in outliers
     )
