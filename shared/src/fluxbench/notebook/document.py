@@ -23,6 +23,8 @@ LONGEST_NAME = 250  # bytes of an artifact's name with its folders: file systems
 _LONGEST_ID = 80  # bytes of a cell's id and of a notebook's name, which are joined into names of folders
 # What uvnote reads of a cell's first line; it ignores all else, and shows a block of another language as it is.
 _ATTRIBUTES = {"id", "deps", "needs", "depends", "outputs", "collapse-code", "collapse-output", "collapsed"}
+# The first or last line of a block, which uvnote also reads in a comment: `# ```python`, `<!-- ```python -->`.
+_FENCE = re.compile(r"\s*(?:#+\s*|<!--\s*)?(?P<first>(?:```|~~~).*?)(?:-->)?\s*")
 _OTHERS = ("artifacts", "cells")  # folders of uvnote's own site, which it removes
 # Files that lie beside the artifacts of a result: uvnote's own and those of `notebook.store`.
 _RESERVED = {"result.json", "result.json.part", "display.html", "stdout.txt", "stderr.txt"}
@@ -159,19 +161,20 @@ def _check_first_lines(text: str, name: str) -> None:
     """Raise `SetupError` where the first line of what is to be a cell is misspelled: uvnote would not run it."""
     is_inside = False
     for number, line in enumerate(text.splitlines(), start=1):
-        if not (fence := line.strip()).startswith("```"):
+        if not (fence := _FENCE.fullmatch(line)):
             continue
-        is_inside, begins = not is_inside, not is_inside
-        language, *parts = fence[3:].split() or [""]
-        attributes = [part.partition("=")[0] for part in parts if "=" in part]
-        if not begins or not (language == "python" or _ATTRIBUTES & {*attributes}):
+        is_inside = not is_inside
+        first, *words = fence["first"].split() or [""]
+        attributes = [word.partition("=")[0] for word in words]
+        if not is_inside or not (first == "```python" or _ATTRIBUTES & {*attributes}):
             continue
-        if language != "python":
-            raise SetupError(f"the first line of a cell must begin with ```python, got {fence!r} in {name}:{number}")
-        if unknown := [each for each in attributes if each not in _ATTRIBUTES]:
+        if first != "```python":
+            shown = fence["first"].strip()
+            raise SetupError(f"the first line of a cell must begin with ```python, got {shown!r} in {name}:{number}")
+        if unknown := [word for word in words if "=" not in word or word.partition("=")[0] not in _ATTRIBUTES]:
             raise SetupError(
-                f"the first line of a cell must have only {', '.join(sorted(_ATTRIBUTES))}, got {unknown[0]!r} in "
-                f"{name}:{number}"
+                f"the first line of a cell must have only {', '.join(f'{each}=' for each in sorted(_ATTRIBUTES))}, "
+                f"got {unknown[0]!r} in {name}:{number}"
             )
 
 

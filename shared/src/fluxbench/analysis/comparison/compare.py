@@ -32,7 +32,7 @@ from fluxbench.records import fingerprint
 from fluxbench.records.schema import SUSTAINED, Record, Timing
 from fluxbench.records.status import Status
 
-SUSTAINED_LEAST = 0.005  # smaller sustained changes are not significant: nobody selects another kernel for less
+SUSTAINED_LEAST = 0.005  # smaller sustained changes are not significant: two runs on one card differ by about so much
 
 _Records = Mapping[RowKey, Record]
 
@@ -168,8 +168,9 @@ def _left_out(
     """
     found: dict[tuple[RowKey, bool], set[int]] = {}
     for several, of_beside in ((outlying, False), (outlying_alone, True)):
-        for one, key in ((one, key) for one in several for key in one.rows if (key in beside) is of_beside):
-            found.setdefault((key, one.after), set()).add(one.process)
+        for one in several:
+            for key in (key for key in one.rows if (key in beside) is of_beside):
+                found.setdefault((key, one.after), set()).add(one.process)
     return found
 
 

@@ -8,7 +8,7 @@ Casella and McCulloch, Variance Components, 1992, chapter 3).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -71,12 +71,18 @@ def published(root: Path, target: str, notebook: str) -> Components | None:
     version = of_burst(newest.method_version)
     of_version = [page for page in pages if of_burst(page.method_version) == version]
     alike = [page for page in of_version if page.levels.keys() >= newest.levels.keys()]
-    measured = [_trials(path, target) for path in sorted((reports / "certificate" / "records").glob("trials*.json.gz"))]
-    return components(alike, [runs for runs in measured if runs])
+    measured = (_trials(path, target) for path in trials_of(reports))
+    return components(alike, [runs for runs in measured if runs and of_burst(runs[0].method_version) == version])
+
+
+def trials_of(reports: Path) -> list[Path]:
+    """Return the certificate's trials that are published of a target, with those of earlier certificates."""
+    folders = [reports / "certificate" / "records", *sorted((reports / "certificate" / "history").glob("*"))]
+    return [path for folder in folders for path in sorted(folder.glob("trials*.json.gz"))]
 
 
 def components(pages: Sequence[Run], sessions: Sequence[Sequence[Run]]) -> Components:
-    """Return the components of pages of one method version, and of sessions: runs on one card each."""
+    """Return the components of pages whose burst times are taken alike, and of sessions: runs on one card each."""
     common = [key for key in pages[0].levels if all(_alike(page, pages[0], key) for page in pages)]
     parts = [spread([page.levels[key] for page in pages]) for key in common]
     means, rests = (moderated(part) for part in zip(*parts, strict=True))
@@ -88,12 +94,26 @@ def components(pages: Sequence[Run], sessions: Sequence[Sequence[Run]]) -> Compo
             math.sqrt(max(0.0, mean.value - rest.value / count)) for mean, rest in zip(means, rests, strict=True)
         ),
         workload=tuple(math.sqrt(rest.value) for rest in rests),
-        same_card=_between_runs(max(sessions, key=len)) if sessions else None,
-        other_card=_between_runs(pages) if len({page.card for page in pages}) == len(pages) > 1 else None,
+        same_card=most([between_runs(runs) for runs in sessions]),
+        other_card=between_runs(each) if len(each := by_card(pages)) > 1 else None,
     )
 
 
-def _between_runs(runs: Sequence[Run]) -> BetweenRuns:
+def by_card(pages: Iterable[Run]) -> list[Run]:
+    """Return the first page of each card, of pages whose card is known."""
+    found: dict[str, Run] = {}
+    for page in pages:
+        if page.card:
+            found.setdefault(page.card, page)
+    return list(found.values())
+
+
+def most(several: Sequence[BetweenRuns]) -> BetweenRuns | None:
+    """Return that of the session in which runs differ most, None of none: sessions differ more than chance explains."""
+    return max(several, key=lambda one: one.variant, default=None)
+
+
+def between_runs(runs: Sequence[Run]) -> BetweenRuns:
     """Return how far runs differ beyond their processes, over the variants that all have.
 
     Variants of one cell share libraries and kernels: each cell counts once in the degrees of freedom.
