@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 
@@ -26,7 +27,7 @@ from tabled import heads, table_of, words
 from tabled import rows_of as cells_of
 
 from fluxbench.analysis.comparison.compare import compare
-from fluxbench.analysis.comparison.model import Comparison, Measured
+from fluxbench.analysis.comparison.model import Comparison, Measured, OutlyingProcess
 from fluxbench.records.files import ControlTimes
 from fluxbench.records.schema import BURST, SUSTAINED, Flag
 from fluxbench.records.status import FlagKind
@@ -175,6 +176,20 @@ def test_only_so_many_variants_are_named_those_that_changed_most_first() -> None
     [sentence] = [one for one in summary(compare(*sides)) if one.startswith("These changed")]
     assert sentence.index("kernel_10 2.1") < sentence.index("kernel_9 ") < sentence.index("kernel_3 ")
     assert sentence.endswith("(1 of 1 workload) and 3 more.")
+
+
+def test_processes_that_are_left_out_are_named_with_where() -> None:
+    one = OutlyingProcess(
+        notebook="flux", cell="flex", variant="flex", after=True, process=2, log_ratio=math.log(1.02), rows=()
+    )
+    kinds = [one, dataclasses.replace(one, sustained=True), dataclasses.replace(one, as_is=True, after=False)]
+    found = dataclasses.replace(compare(BEFORE, side("after", 2)), outlying=(*kinds, *[one] * 7))
+    text = " ".join(summary(found))
+    than = "than the others of its side"
+    assert f"Process 2 of flex, after, is 2.0% slower {than}, so its time is excluded: measure it again." in text
+    assert f"is 2.0% slower under sustained load {than}, so its time is excluded" in text
+    assert f"Process 2 of flex, before, is 2.0% slower {than}, and so is the device in it: it is left out of" in text
+    assert "2 more processes are excluded in the same way." in text
 
 
 def test_a_share_is_shown_in_percent_and_a_ratio_with_four_decimals() -> None:

@@ -33,8 +33,8 @@ def summary(comparison: Comparison) -> list[str]:
         counted = _counted(f"{label(comparison, row)} {note_text(row.note)}" for row in ended if row.note)
         sentences.append(f"Status changed: {counted}.")
     sentences += map(_outlying, comparison.outlying[:_NAMED])
-    if more := len(comparison.outlying) - _NAMED if len(comparison.outlying) > _NAMED else 0:
-        sentences.append(f"{_plural(more, 'more process')} {'is' if more == 1 else 'are'} excluded in the same way.")
+    if (more := len(comparison.outlying) - _NAMED) > 0:
+        sentences.append(f"{more} more process{'es are' if more > 1 else ' is'} excluded in the same way.")
     if comparison.mixtures and comparison.compared:
         phrases = {cell: [_mixed(mixture)] for cell, mixture in comparison.mixtures.items()}
         mixtures = "; ".join(_by_cells(phrases, comparison))
