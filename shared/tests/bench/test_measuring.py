@@ -98,7 +98,9 @@ def test_a_cell_that_begins_when_the_build_s_time_is_up_makes_no_environment(
 ) -> None:
     without_uv(monkeypatch, tmp_path)  # its rows would be UNAVAILABLE
     made = records(tmp_path, "torch_math", "torch_cudnn", until=time.monotonic())
-    reasons = {"torch_math": "the build's time was up before it was measured; another build measures it"}
+    reasons = {
+        "torch_math": "the build's time was up before it was measured; build again, with a larger LIMIT if that repeats"
+    }
     assert {record.variant: record.reason for record in made if record.status is Status.TIMEOUT} == reasons
     assert {record.status for record in made if record.variant == "torch_cudnn"} == {Status.UNSUPPORTED}
 

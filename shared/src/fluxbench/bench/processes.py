@@ -271,7 +271,7 @@ def processes_on_gpu(effort: Effort, names: Sequence[str], least: int, most: int
 def out_of_time(collected: Collected) -> str:
     """Return why what is not measured when the time is up has no time."""
     if collected.late == "build":
-        return "the build's time was up before it was measured; another build measures it"
+        return "the build's time was up before it was measured; build again, with a larger LIMIT if that repeats"
     return "the cell's time was up before it was measured; measure fewer variants or workloads in a cell"
 
 
