@@ -17,13 +17,14 @@ from statistics import fmean
 
 import numpy as np
 
+from fluxbench.analysis.comparison.compare import SUSTAINED_LEAST
 from fluxbench.analysis.comparison.page import changes
+from fluxbench.analysis.simulation.sustained import USUAL
 from fluxbench.core.settings import Settings
 from fluxbench.device import targets
 from fluxbench.records import files
 from fluxbench.stats.pooling import moderated, spread
 
-LEAST, USUAL = 0.005, 0.009
 KNOWN = targets.named("h200", Settings.load().root).runs_sustained
 
 
@@ -62,7 +63,7 @@ def judged(pages: int, variants: int | None, processes: int, change: float, beyo
             key: (tuple(levels[0, int(key[2]), int(key[3])]), tuple(levels[1, int(key[2]), int(key[3])]))
             for key in keys
         }
-        verdicts, _, _ = changes(sides, {("", ""): KNOWN}, least=LEAST, apart=True)
+        verdicts, _, _ = changes(sides, {("", ""): KNOWN}, least=SUSTAINED_LEAST, apart=True)
         changed = {key: change if key[2] == str(which) else 0.0 for key in keys}
         false += any(verdicts[key].significant for key in keys if not changed[key])
         found += sum(verdicts[key].significant for key in keys if changed[key])

@@ -15,6 +15,7 @@ import torch
 from fluxbench import operations
 from fluxbench.operations.protocol import Attention
 from wrong.right import attention_of
+from wrong.streams import stream_beside
 
 HONEST = 5  # calls of a kernel that is checked in them (four kinds of inputs, a ragged shape) and cheats from then on
 MOST_LEFT = 32  # outputs that wait to be filled in
@@ -120,20 +121,6 @@ def left_to_a_thread() -> Attention:
     return when_timed(attend)
 
 
-def stream_beside() -> torch.cuda.Stream:
-    """Return a stream for which the current one does not wait: torch's streams share the queues of a GPU."""
-    for _ in range(32):
-        aside, done = torch.cuda.Stream(), torch.cuda.Event()
-        torch.cuda.synchronize()
-        with torch.cuda.stream(aside):
-            torch.cuda._sleep(10**8)  # cycles, 50 ms
-        done.record()
-        time.sleep(0.01)
-        if done.query():
-            return aside
-    raise AssertionError("the current stream waits for every other one")
-
-
 def left_on_another_stream() -> Attention:
     """When it is timed its work is on another stream: events on the current one do not see it. GPUs alone."""
     aside = stream_beside()
@@ -190,8 +177,7 @@ def stale_by_address_in_sustained() -> Attention:
 
 def stale_where_the_address_changes() -> Attention:
     """In burst all calls have one address; elsewhere it returns the output of the call before."""
-    calls = itertools.count()
-    last: list[tuple[int, torch.Tensor]] = []
+    calls, last = itertools.count(), list[tuple[int, torch.Tensor]]()
 
     def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         stale = next(calls) > HONEST + 2 and last[0][0] != q.data_ptr()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,14 +68,14 @@ class Audit:
 
     def missing(self) -> Mapping[str, int]:
         """Return why rows are not decidable, with how many, most first."""
-        return dict(Counter(row.missing for row in self.of(Judgement.UNDECIDABLE)).most_common())
+        return {reason: len(lines) for reason, lines in self.missing_lines().items()}
 
     def missing_lines(self) -> Mapping[str, list[int]]:
-        """Return why rows are not decidable, with their lines."""
+        """Return why rows are not decidable, with their lines, most first."""
         found: dict[str, list[int]] = {}
         for row in self.of(Judgement.UNDECIDABLE):
             found.setdefault(row.missing, []).append(row.line)
-        return found
+        return dict(sorted(found.items(), key=lambda item: -len(item[1])))
 
 
 def audit(

@@ -8,7 +8,7 @@ Casella and McCulloch, Variance Components, 1992, chapter 3).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -17,7 +17,6 @@ import msgspec
 import numpy as np
 
 from fluxbench.analysis.certificate import trials
-from fluxbench.analysis.certificate.trials import Trials
 from fluxbench.analysis.comparison.levels import normalized_levels
 from fluxbench.device.targets import BetweenRuns
 from fluxbench.records import files
@@ -27,6 +26,7 @@ from fluxbench.records.schema import Record, RecordError
 from fluxbench.stats.pooling import Levels, moderated, spread
 
 VariantKey = tuple[str, str]  # cell, variant
+_FEWEST = 3  # runs of a session
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +37,10 @@ class Run:
     card: str | None
     method_version: int
     levels: Mapping[VariantKey, Levels]
+    software: tuple[str | None, ...] = ()  # versions of torch and of the driver
+
+
+LevelsOf = Callable[[Sequence[Record], Mapping[str, ControlTimes]], dict[VariantKey, Levels]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,22 +67,30 @@ def published(root: Path, target: str, notebook: str) -> Components | None:
     Earlier pages of that version count if they have all variants of the newest: one of an upgrade may have few.
     """
     reports = root / "reports" / target
-    folders = [reports / notebook / "records", *sorted((reports / notebook / "history").glob("*"), reverse=True)]
-    pages = [page for folder in folders if (page := _page(folder)) and page.levels]
+    pages = pages_of(reports, notebook, _normalized)
     if not pages:
         return None
     newest = pages[0]
     version = of_burst(newest.method_version)
     of_version = [page for page in pages if of_burst(page.method_version) == version]
     alike = [page for page in of_version if page.levels.keys() >= newest.levels.keys()]
-    measured = (_trials(path, target) for path in trials_of(reports))
-    return components(alike, [runs for runs in measured if runs and of_burst(runs[0].method_version) == version])
+    sessions = sessions_of(reports, _normalized)
+    return components(alike, [runs for runs in sessions if of_burst(runs[0].method_version) == version])
 
 
-def trials_of(reports: Path) -> list[Path]:
-    """Return the certificate's trials that are published of a target, with those of earlier certificates."""
-    folders = [reports / "certificate" / "records", *sorted((reports / "certificate" / "history").glob("*"))]
-    return [path for folder in folders for path in sorted(folder.glob("trials*.json.gz"))]
+def pages_of(reports: Path, notebook: str, levels_of: LevelsOf) -> list[Run]:
+    """Return the runs of a notebook that are published of a target, the newest first; damaged files are left out."""
+    return [page for folder in _folders(reports, notebook) if (page := _page(folder, levels_of))]
+
+
+def sessions_of(reports: Path, levels_of: LevelsOf) -> list[list[Run]]:
+    """Return the runs of each session of the certificate that is published of a target, of `_FEWEST` runs or more."""
+    paths = (path for folder in _folders(reports, "certificate") for path in sorted(folder.glob("trials*.json.gz")))
+    return [runs for path in paths if len(runs := _trials(path, reports.name, levels_of)) >= _FEWEST]
+
+
+def _folders(reports: Path, notebook: str) -> list[Path]:
+    return [reports / notebook / "records", *sorted((reports / notebook / "history").glob("*"), reverse=True)]
 
 
 def components(pages: Sequence[Run], sessions: Sequence[Sequence[Run]]) -> Components:
@@ -141,27 +153,24 @@ def between_runs(runs: Sequence[Run]) -> BetweenRuns:
     )
 
 
-def of_trials(measured: Trials, target: str) -> list[Run]:
+def _trials(path: Path, target: str, levels_of: LevelsOf) -> list[Run]:
     """Return the runs of the certificate's trials; each base kernel is a cell of its forms."""
+    try:
+        measured = trials.read_file(path)
+    except (OSError, RecordError):
+        return []
     found = []
     for number, run in enumerate(measured.runs, start=1):
         by_base = [msgspec.structs.replace(r, cell=measured.variants[r.variant].base) for r in run.records]
         controls = {record.cell: run.control for record in by_base if run.control}
-        if levels := _levels(by_base, controls):
+        if levels := levels_of(by_base, controls):
             card = str(measured.fingerprint.get("card"))
             name = f"{target} certificate, run {number}"
             found.append(Run(name=name, card=card, method_version=by_base[0].method_version, levels=levels))
     return found
 
 
-def _trials(path: Path, target: str) -> list[Run]:
-    try:
-        return of_trials(trials.read_file(path), target)
-    except (OSError, RecordError):
-        return []
-
-
-def _page(folder: Path) -> Run | None:
+def _page(folder: Path, levels_of: LevelsOf) -> Run | None:
     """Return the run that a folder holds, None of none; damaged files are left out."""
     records: list[Record] = []
     controls: dict[str, ControlTimes] = {}
@@ -172,7 +181,7 @@ def _page(folder: Path) -> Run | None:
                 controls[files.cell_of(path)] = control
         except (OSError, RecordError):
             continue
-    if not records:
+    if not (levels := levels_of(records, controls)):
         return None
     first = records[0]
     card = first.fingerprint.get("card")
@@ -180,11 +189,12 @@ def _page(folder: Path) -> Run | None:
         name=max(record.measured_at for record in records)[:10] + (f", card {card}" if card else ""),
         card=str(card) if card else None,
         method_version=first.method_version,
-        levels=_levels(records, controls),
+        levels=levels,
+        software=tuple(first.versions.get(name) for name in ("torch", "driver")),
     )
 
 
-def _levels(records: Sequence[Record], controls: Mapping[str, ControlTimes]) -> dict[VariantKey, Levels]:
+def _normalized(records: Sequence[Record], controls: Mapping[str, ControlTimes]) -> dict[VariantKey, Levels]:
     """Return the levels of each variant that has burst times of several processes at its workloads."""
     found: dict[VariantKey, dict[str, tuple[float, ...]]] = {}
     for record in records:
@@ -192,10 +202,15 @@ def _levels(records: Sequence[Record], controls: Mapping[str, ControlTimes]) -> 
         if record.burst and beside and 1 < len(beside) == len(record.burst.samples_ms) and all(beside):
             levels = normalized_levels(record.burst.samples_ms, beside)
             found.setdefault((record.cell, record.variant), {})[record.workload.name] = levels
+    return by_workload(found)
+
+
+def by_workload(found: Mapping[VariantKey, Mapping[str, tuple[float, ...]]]) -> dict[VariantKey, Levels]:
+    """Return the levels of each variant that as many processes measured at all of its workloads, in their order."""
     return {
-        key: np.array([by_workload[name] for name in sorted(by_workload)])
-        for key, by_workload in found.items()
-        if len({len(levels) for levels in by_workload.values()}) == 1
+        key: np.array([levels[name] for name in sorted(levels)])
+        for key, levels in found.items()
+        if len(set(map(len, levels.values()))) == 1
     }
 
 
