@@ -13,6 +13,8 @@ from statistics import median
 from fluxbench.bench.collected import Collected, Trial
 from fluxbench.bench.events import BlockSamples
 from fluxbench.bench.series import ProcessSeries
+from fluxbench.operations.layer import PROJECTIONS
+from fluxbench.operations.model_step import PRODUCTS
 from fluxbench.records.schema import BURST, SUSTAINED, Flag, KernelShare
 from fluxbench.records.status import FlagKind
 from fluxbench.variants._base import ATTENTION
@@ -30,7 +32,6 @@ _GPU_FROM_MS = 0.1  # of two calls that are shorter, one is by chance 5% shorter
 _CPU_SUSTAINED_FROM = 0.25  # other programs take their part of one regime and not of the other
 _CPU_FROM_MS = 5.0  # a shorter call on a CPU tells nothing by it: other programs take whole milliseconds from it
 _BUSY_FROM = 0.7  # of the wall time of sustained windows in calls: 0.84 to 0.99 on the published H200 page
-_PRODUCTS = ("projections", "products")  # parts of a layer and of a model, see their operations
 _NAME = 80  # characters of a kernel's name in a sentence
 _ASIDE = 0.5  # of a call's processor time
 _ASIDE_FROM_MS = 25.0  # OpenMP's threads spin for a while after each parallel part: up to 19 ms on a busy machine
@@ -72,7 +73,7 @@ def another_kernel(checked: Sequence[KernelShare], ran: Sequence[str]) -> str | 
         return None
     known = sorted(checked, key=lambda each: -each.share)
     attention = [each.name for each in known if each.part == ATTENTION][:1]
-    has_products = any(each.part in _PRODUCTS for each in known)
+    has_products = any(each.part in (PROJECTIONS, PRODUCTS) for each in known)
     largest = [] if has_products else [known[0].name]
     if missing := next((name for name in (*attention, *largest) if name not in ran), None):
         return f"{missing[:_NAME]} ran in the first process, {ran[0][:_NAME]}"

@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     from fluxbench.operations.layers.build import Forward
 
 WEIGHT, GRADIENT, TABLE = "w_", "dw_", "table"  # what names of inputs and outputs begin with; the rotary table
+PROJECTIONS = "projections"  # the part
 _OF_WEIGHTS = 0  # the seed of all weights: contents of one shape share them
 # By names of kernels on a GPU, and of torch's operators on a CPU. Projections are products of 16-bit operands; those of
 # unfused attention are in float32.
 PARTS: Mapping[str, str] = {
     "copies": COPIES,
-    "projections": r"(?i)nvjet_(sm\d+_)?(?!s)|bf16|f16|16816|hgemm|splitK|triton_tem_fused.*mm"
+    PROJECTIONS: r"(?i)nvjet_(sm\d+_)?(?!s)|bf16|f16|16816|hgemm|splitK|triton_tem_fused.*mm"
     r"|^aten::(mm|addmm|linear)$",
     "elementwise": r"(?i)elementwise|reduce_kernel|layer_?norm|rms_?norm|triton_(poi|red|per)_|^aten::(mul|add|sub)_?$",
     "other": r"Memset|FillFunctor",

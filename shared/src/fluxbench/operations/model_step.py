@@ -17,10 +17,11 @@ from fluxbench.operations.workload import Cost, Shape
 if TYPE_CHECKING:
     import torch
 
+PRODUCTS = "products"  # the part: matrix products
 # By names of kernels on a GPU, and of torch's operators on a CPU. FLUX.1 rotates in float32 and does nothing else in
 # it. The first part that fits counts.
 PARTS: Mapping[str, str] = {
-    "products": r"(?i)nvjet_(sm\d+_)?(?!s)|gemm|gemv|16816|splitK|triton_tem_fused.*mm|implicit_conv"
+    PRODUCTS: r"(?i)nvjet_(sm\d+_)?(?!s)|gemm|gemv|16816|splitK|triton_tem_fused.*mm|implicit_conv"
     r"|^aten::(mm|addmm|bmm|linear)$|mkldnn::_linear",
     "rotary": r"(MulFunctor|CUDAFunctor_add)<float>|neg_kernel|triton_.*(stack|neg|unbind)|^aten::neg$",
     "norms": r"(?i)layer_?norm|rms_?norm|triton_.*(norm|rsqrt|var_mean)|^aten::(rsqrt|mean|pow)$",

@@ -69,8 +69,7 @@ def profile_call(
     )
     time_us: dict[str, float] = {}
     for name, spent in found:
-        if spent > 0:
-            time_us[name] = time_us.get(name, 0.0) + spent
+        time_us[name] = time_us.get(name, 0.0) + spent
     kernels = _largest(time_us, part_of if on_gpu else None)
     return out, Profile(kernels=kernels, profiler_ms=sum(time_us.values()) / 1e3, wall_ms=wall_ms)
 
@@ -84,6 +83,7 @@ def _largest(times: Mapping[str, float], part_of: PartOf | None) -> list[dict[st
     kernels = [
         {"name": name, "share": round(spent / total, 4), "part": part_of(name) if part_of else None}
         for name, spent in sorted(times.items(), key=lambda item: -item[1])
+        if spent > 0
     ]
     of_attention = [kernel for kernel in kernels if kernel["part"] == ATTENTION][:TOP_KERNELS]
     return kernels[:TOP_KERNELS] + [kernel for kernel in kernels[TOP_KERNELS:] if kernel in of_attention]
@@ -152,7 +152,7 @@ def kernel_times(
         sums = [_busy_us(part) / 1e3 for part in of_call]
         spans = [(max(end for _, end, _ in part) - part[0][0]) / 1e3 for part in of_call]
         by_part, by_kernel = _medians_ms(of_call, part_of), _medians_ms(of_call, lambda kernel: kernel)
-        largest = _largest({kernel: ms for kernel, ms in by_kernel.items() if ms}, part_of)
+        largest = _largest(by_kernel, part_of)
         found[name] = KernelTimes(statistics.median(sums), statistics.median(spans), by_part, largest)
     return found
 
