@@ -53,7 +53,11 @@ def test_workers_inherit_no_variable_that_decides_which_kernel_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = tmp_path / "log.jsonl"
-    deciding = ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE", "TORCHINDUCTOR_MAX_AUTOTUNE", "NVTE_FUSED_ATTN")
+    deciding = (
+        *("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE", "TORCHINDUCTOR_MAX_AUTOTUNE", "NVTE_FUSED_ATTN"),
+        *("OMP_NUM_THREADS", "KMP_AFFINITY", "MKL_NUM_THREADS", "ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY"),
+        *("CUBLAS_WORKSPACE_CONFIG", "NVIDIA_TF32_OVERRIDE", "CUDA_LAUNCH_BLOCKING", "PYTORCH_CUDA_ALLOC_CONF"),
+    )
     for name in (*deciding, "CUDA_DEVICE_ORDER", "CUDA_HOME"):
         monkeypatch.setenv(name, "0")
     measure(tmp_path, "torch_math", python=str(interpreter(tmp_path / "python", log=log)))

@@ -34,7 +34,15 @@ _POLL_S = 0.02
 _CORES_LEFT = 4  # by compilers, for whoever measures meanwhile
 _COMPILERS = 4  # that share the other cores at once: of as many cells, where most compile (`notebook.width`)
 FIRST_COUNTS = 2  # as many steps as one of a later process: the first compiles, checks all and profiles
-_OF_COMPILERS = ("TORCHDYNAMO_", "TORCH_COMPILE_", "TORCHINDUCTOR_")  # variables that workers do not inherit
+# Variables that workers do not inherit, or how they begin: of compilers; of threads and of what a CPU computes with; of
+# what torch, cuBLAS and the driver do instead of what they do by themselves. Others tell where something is.
+_DECIDING = (
+    *("TORCHDYNAMO_", "TORCH_COMPILE_", "TORCHINDUCTOR_", "TRITON_INTERPRET"),
+    *("OMP_", "GOMP_", "KMP_", "MKL_", "ONEDNN_", "DNNL_", "OPENBLAS_", "ATEN_"),
+    *("CUBLAS_", "CUBLASLT_", "NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "TORCH_BLAS_PREFER_"),
+    *("CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"),
+    *("PYTORCH_NO_CUDA_MEMORY_CACHING",),
+)
 _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -163,8 +171,8 @@ def _start(
 
 
 def _decides(name: str) -> bool:
-    """Whether a variable decides which kernel runs: compiled forms, for one, are eager with TORCHDYNAMO_DISABLE."""
-    return name in variants.VARIABLES or name.startswith(_OF_COMPILERS)
+    """Whether a variable decides what runs, or how fast: compiled forms are eager with TORCHDYNAMO_DISABLE."""
+    return name in variants.VARIABLES or name.startswith(_DECIDING)
 
 
 class _Position:
