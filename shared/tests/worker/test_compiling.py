@@ -17,6 +17,7 @@ from workers import register, variant
 from fluxbench.core.device_lock import DeviceLock
 from fluxbench.operations.shapes import AttentionCall
 from fluxbench.variants._base import YES, Capabilities
+from fluxbench.worker import first_compile
 from fluxbench.worker.compiling import given_back_while_compiling
 from fluxbench.worker.device_use import DeviceUse
 from fluxbench.worker.first_compile import FirstCompile
@@ -277,6 +278,20 @@ def test_the_first_compilation_is_measured_once(tmp_path: Path) -> None:
     assert first_s(tmp_path, 3.5, variant="flex_compile_d") == 3.5
     assert first_s(tmp_path, 4.5, versions={**VERSIONS, "triton": "3.9.0"}) == 4.5
     assert first_s(tmp_path, None, variant="torch_math") is None
+
+
+def test_what_python_keeps_of_its_sources_makes_no_compilation_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels" / "flash.py").write_text("1")
+    monkeypatch.setattr(first_compile, "_PACKAGE", tmp_path)
+    before = first_compile.sources.__wrapped__()
+    (tmp_path / "kernels" / "__pycache__").mkdir()
+    (tmp_path / "kernels" / "__pycache__" / "flash.cpython-312.pyc").write_bytes(b"2")
+    assert first_compile.sources.__wrapped__() == before
+    (tmp_path / "kernels" / "flash.py").write_text("3")
+    assert first_compile.sources.__wrapped__() != before
 
 
 def test_of_a_compilation_that_was_interrupted_nothing_is_known(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fluxbench.operations.workload import Workload
+from fluxbench.records import fingerprint
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _COMPILED = ("kernels", "operations", "variants")  # folders of the package whose code is compiled
@@ -49,5 +50,4 @@ class FirstCompile:
 @functools.cache
 def sources() -> tuple[str, ...]:
     """Return hashes of what may be compiled, or decide what is."""
-    paths = (path for room in _COMPILED for path in sorted((_PACKAGE / room).rglob("*.*")))
-    return tuple(hashlib.sha256(path.read_bytes()).hexdigest() for path in paths)
+    return tuple(fingerprint.hash_of(_PACKAGE / room) for room in _COMPILED)
