@@ -22,6 +22,7 @@ _WITHIN = 2e-5  # relative, of what follows from samples before they were rounde
 _LEAST_SHARE = 0.1  # of the median of its series, under which a sample is none of the same call
 _LEAST_SHARE_ON_CPU = 0.001  # where other programs may slow down most samples: 16 times was seen
 _OF_INTERVALS = ("ci95_ms", "ratio_ci95", "converged")
+_NEVER_EQUAL = 4  # different samples of a process, which are not those of another one by chance
 _LEAST_WIDTH = 0.25  # of an interval, over a plain estimate from the spread of its samples
 
 
@@ -116,11 +117,11 @@ def _short(record: Record, regime: str, samples: Sequence[float]) -> Findings:
 
 
 def _copied(parts: Sequence[Sequence[float]]) -> tuple[int, int] | None:
-    """Return two processes with the same samples, or None."""
+    """Return two processes with the same samples, so many that they are not so by chance, or None."""
     seen: dict[tuple[float, ...], int] = {}
     for number, part in enumerate(parts):
         first = seen.setdefault(tuple(sorted(part)), number)
-        if first != number and len(part) > 1:
+        if first != number and len(set(part)) >= _NEVER_EQUAL:
             return first, number
     return None
 
