@@ -12,6 +12,7 @@ from sample_events import READY, REFERENCE, checked, parsed, timed
 from fluxbench.bench import recording, timings
 from fluxbench.bench.recording import Context
 from fluxbench.records.status import Status
+from fluxbench.stats.converged import sustained_within
 
 
 def test_variants_of_one_cell_may_have_been_measured_by_unequally_many_processes() -> None:
@@ -123,4 +124,4 @@ def test_how_well_sustained_means_are_known_can_be_asked_while_a_cell_is_measure
     made = regimes(record(of))[1]
     assert then.half == pytest.approx((made.ci95_ms[1] - made.ci95_ms[0]) / 2 / made.median_ms)
     assert (then.enough, made.converged) == (False, False)
-    assert [timings.sustained_within(ratio) for ratio in (0.5, 1.05, 1.06)] == [0.005, 0.005, 0.015]
+    assert [sustained_within(ratio) for ratio in (0.5, 1.05, 1.06)] == [0.005, 0.005, 0.015]

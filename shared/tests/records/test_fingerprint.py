@@ -170,6 +170,13 @@ def test_a_file_is_known_by_the_start_of_its_hash_and_a_folder_by_all_its_files(
         hashes.add(fingerprint.hash_of(tmp_path))
     (tmp_path / "a.py").rename(tmp_path / "d.py")
     assert len({*hashes, fingerprint.hash_of(tmp_path)}) == 5
+    for deciding in (
+        "stats/variances.py",
+        "stats/converged.py",
+        "core/device_lock.py",
+    ):  # intervals, processes, who waits
+        assert deciding in fingerprint.MEASURING
+        assert (PACKAGE / deciding).is_file()
     for judging in ("stats/significance.py", "stats/pooling.py", "analysis/history.py"):
         assert (PACKAGE / judging).is_file()
         assert not any(judging.startswith(path) for path in fingerprint.MEASURING)

@@ -15,16 +15,8 @@ import msgspec
 from fluxbench.bench import series
 from fluxbench.bench.collected import Collected
 from fluxbench.bench.series import Cell, ProcessSeries, Series, reference_of
-from fluxbench.records.schema import (
-    BURST,
-    CLOSE,
-    MEDIAN_WITHIN,
-    RATIO_WITHIN,
-    SLOWER_WITHIN,
-    SUSTAINED,
-    SUSTAINED_WITHIN,
-    Timing,
-)
+from fluxbench.records.schema import BURST, SUSTAINED, Timing
+from fluxbench.stats.converged import MEDIAN_WITHIN, RATIO_WITHIN, sustained_within
 from fluxbench.stats.intervals import Estimate, mean_ratios, means, medians, quotients
 
 
@@ -88,11 +80,6 @@ def widths(collected: Collected, workloads: Collection[str]) -> dict[str, dict[s
         half = (middle.high - middle.low) / 2 / middle.value
         found.setdefault(variant, {})[name] = Width(ratio.value, half)
     return found
-
-
-def sustained_within(ratio: float) -> float:
-    """Return half the 95% interval, a share, at which a sustained mean with this ratio has converged."""
-    return SUSTAINED_WITHIN if ratio <= CLOSE else SLOWER_WITHIN
 
 
 def is_slow(ratios: Iterable[float]) -> bool:

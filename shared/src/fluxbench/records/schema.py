@@ -21,9 +21,6 @@ SCHEMA = 2
 BURST, SUSTAINED = "burst", "sustained"
 SHORT_MS = 0.5  # a call that takes less is not timed singly where others are in rows, which those of 1 ms need not be
 CUPTI_AGREES_WITHIN = 0.01  # largest difference between events and the profiler, as a share, at which they agree
-RATIO_WITHIN, MEDIAN_WITHIN = 0.003, 0.005  # half the 95% intervals of a burst that has converged, as shares
-# Of a sustained mean: where its ratio to the reference is CLOSE or less, so that it may decide a rank, and elsewhere.
-SUSTAINED_WITHIN, SLOWER_WITHIN, CLOSE = 0.005, 0.015, 1.05
 FILLED_FROM = 0.97  # of a sustained time, that profiled kernels of a rested device take: so it waits for no host
 LONGEST_NAME = 256  # characters
 

@@ -9,17 +9,9 @@ from fluxbench.analysis.ranking import Ranked, faster_in_burst
 from fluxbench.core.formatting import first, interval, plus_minus
 from fluxbench.operations.words import describe
 from fluxbench.operations.workload import Workload
-from fluxbench.records.schema import (
-    BURST,
-    CLOSE,
-    MEDIAN_WITHIN,
-    RATIO_WITHIN,
-    SLOWER_WITHIN,
-    SUSTAINED,
-    SUSTAINED_WITHIN,
-    Record,
-)
+from fluxbench.records.schema import BURST, SUSTAINED, Record
 from fluxbench.records.status import FlagKind, Status
+from fluxbench.stats.converged import CLOSE, MEDIAN_WITHIN, RATIO_WITHIN, SLOWER_WITHIN, SUSTAINED_WITHIN
 from fluxbench.stats.intervals import Estimate
 from fluxbench.variants.forms import simplicity
 
