@@ -17,9 +17,9 @@ from fluxbench.correctness.content import Content
 from fluxbench.correctness.contents import Contents
 from fluxbench.operations.protocol import Bound
 from fluxbench.operations.workload import Workload
-from fluxbench.timing import burst, control_kernel, interleaved, rows, stopwatch, sustained
+from fluxbench.timing import burst, control_kernel, interleaved, rows, stopwatch, sustained, windows
 from fluxbench.timing.plan import Plan
-from fluxbench.timing.stopwatch import Stopwatch
+from fluxbench.timing.stopwatch import Lap, Stopwatch
 
 ON_CPU = torch.device("cpu")
 PLAN = Plan(
@@ -77,7 +77,7 @@ def start_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Give the modules that take times a clock in place of `time`, and the machine a small cache."""
     clock = Clock()
     fake = SimpleNamespace(monotonic=clock.read, perf_counter=clock.read, sleep=clock.sleep)
-    for module in (burst, interleaved, rows, sustained, stopwatch):
+    for module in (burst, interleaved, rows, sustained, stopwatch, windows):
         monkeypatch.setattr(module, "time", fake)
     small_cache(monkeypatch)
     return clock
@@ -121,6 +121,9 @@ class LikeAGPU(Stopwatch):
     def record(self) -> None:
         self._inner.record()
 
+    def lap(self) -> Lap:
+        return self._inner.lap()
+
     def between_ms(self) -> list[float]:
         return self._inner.between_ms()
 
@@ -146,6 +149,57 @@ class Ahead(LikeAGPU):
         self.clock.now += self.left_s
         self.left_s = 0.0
         super().record()
+
+
+class Queue(LikeAGPU):
+    """A device that runs what the host launches in turn, while the host goes on."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self.clock, self.free_at, self.idle_s = clock, 0.0, 0.0
+        self._recorded: list[Any] = []
+
+    def call(
+        self, seconds: float, *, launch_s: float | Iterator[float], also: Callable[[Any], Any] | None = None
+    ) -> Callable[[Any], Any]:
+        """Return a call that takes the device so long, and the host `launch_s` to launch, or that long at each call.
+
+        It does what `also` does.
+        """
+        of_host = itertools.repeat(launch_s) if isinstance(launch_s, float) else launch_s
+
+        def call(given: Any) -> Any:
+            self.clock.now += next(of_host)
+            if self.free_at:
+                self.idle_s += max(0.0, self.clock.now - self.free_at)
+            self.free_at = max(self.free_at, self.clock.now) + seconds
+            return also(given) if also else {"out": torch.zeros(1)}
+
+        return call
+
+    def discard(self) -> None:
+        self._recorded = []
+
+    def wait(self) -> None:
+        self.clock.now = max(self.clock.now, self.free_at)
+
+    def record(self) -> None:
+        at, clock = max(self.free_at, self.clock.now), self.clock
+
+        def synchronize() -> None:
+            clock.now = max(clock.now, at)
+
+        event = SimpleNamespace(at=at, query=lambda: clock.now >= at, synchronize=synchronize)
+        event.elapsed_time = lambda end: 1e3 * (end.at - at)
+        self._recorded.append(event)
+
+    def lap(self) -> Lap:
+        events, self._recorded = self._recorded, []
+        return Lap(events)
+
+    def between_ms(self) -> list[float]:
+        self.wait()
+        return self.lap().between_ms()
 
 
 def recorded_event(name: str, start_us: float, end_us: float, kind: object = DeviceType.CUDA) -> Any:

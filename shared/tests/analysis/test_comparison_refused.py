@@ -109,6 +109,27 @@ def test_of_graphs_in_the_sustained_regime_burst_times_alone_are_compared() -> N
     assert all(row.sustained and not row.sustained_note for row in both.rows)
 
 
+def test_sustained_windows_with_pauses_between_them_are_not_compared_with_those_without() -> None:
+    with_pauses = edited(BEFORE, lambda r: changed(r, method_version=9))
+    for row in compare(with_pauses, side("after", 19)).rows:
+        assert (row.change is None, row.note) == (False, None)  # burst times are taken as before
+        assert row.sustained is None
+        assert str(row.sustained_note) == (
+            "they were not measured in the same way: method version 9 (CUDA graphs of all sustained calls that can be "
+            "captured) and 10 (no pause between sustained windows)"
+        )
+
+    def on_cpu(before: int) -> set[bool]:
+        of_cpu = {"fingerprint": {**FINGERPRINT, "device_kind": "cpu"}}
+        old, new = (
+            edited(one, lambda r, v=version: changed(r, method_version=v, **of_cpu))  # type: ignore[misc]
+            for one, version in ((BEFORE, before), (side("after", 19), 10))
+        )
+        return {row.sustained is None for row in compare(old, new).rows}
+
+    assert on_cpu(8) == on_cpu(9) == {False}  # whose rounds did not change
+
+
 def test_the_same_samples_under_another_driver_are_no_new_measurement() -> None:
     upgraded = {"fingerprint": {**FINGERPRINT, "driver": "590"}, "measured_at": "later"}
     found = compare(BEFORE, edited(BEFORE, lambda r: changed(r, **upgraded)))

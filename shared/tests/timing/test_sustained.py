@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from clocks import ON_CPU, PLAN, Clock, LikeAGPU
+from clocks import ON_CPU, PLAN, Clock, LikeAGPU, Queue
 
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.stopwatch import Stopwatch
@@ -132,20 +132,69 @@ def test_on_a_gpu_the_first_call_of_a_window_is_not_timed(clock: Clock) -> None:
     assert seen[:6] == ["small 0", "small 1", "smaller 1", "smaller 0", "small 1", "smaller 1"]
 
 
-def test_on_a_gpu_a_block_knows_how_far_the_host_was_ahead_after_the_warm_up(clock: Clock) -> None:
-    class Busy(LikeAGPU):
-        """The device is busy for 1 ms after the host is done, for 7 ms from the tenth window on."""
+class Slow(InTurn):
+    """What the host takes some time to choose."""
 
-        windows = 0
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        super().__init__()
+        self.clock, self.seconds = clock, seconds
 
-        def between_ms(self) -> list[float]:
-            self.windows += 1
-            clock.now += 0.001 if self.windows < 10 else 0.007
-            return super().between_ms()
+    def turn(self, calls: int) -> list[Any]:
+        self.clock.now += self.seconds
+        return super().turn(calls)
 
-    taken = sustain(Busy(), {"small": clock.call(0.01)}, {"small": 0.01}, {"small": InTurn()}, PLAN)
-    assert taken.warm_up == 10
-    assert taken.ahead_ms == pytest.approx(7.0)
+
+def test_on_a_gpu_the_next_window_is_in_the_queue_before_one_is_over(clock: Clock) -> None:
+    stopwatch = Queue(clock)
+    calls = {"small": stopwatch.call(0.01, launch_s=0.0001), "smaller": stopwatch.call(0.02, launch_s=0.0001)}
+    given = {"small": Slow(clock, 0.004), "smaller": InTurn()}
+    taken = sustain(stopwatch, calls, {"small": 0.01, "smaller": 0.02}, given, PLAN)
+    assert stopwatch.idle_s == pytest.approx(0.0)  # although the host takes 4 ms between two windows
+    assert {name: samples[-1] for name, samples in taken.samples_ms.items()} == {
+        "small": pytest.approx(10.0),
+        "smaller": pytest.approx(20.0),
+    }
+    ends = [end for _, end in taken.windows]
+    assert [begin for begin, _ in taken.windows[1:]] == ends[:-1]  # one begins as another ends
+    lasted_s = [end - begin for begin, end in taken.windows[2:-1]]
+    assert lasted_s == pytest.approx([0.04 if index % 2 else 0.05 for index in range(1, len(lasted_s) + 1)])
+    assert taken.loads
+    assert {len(samples) for samples in taken.samples_ms.values()} == {len(taken.windows)}
+    assert clock.now >= stopwatch.free_at  # nothing is left to do after a block
+
+
+@pytest.mark.parametrize(("launch_s", "is_bound"), [(0.0099, False), (0.0101, True)])
+def test_a_block_is_launch_bound_where_the_host_takes_longer_than_the_device(
+    clock: Clock, launch_s: float, is_bound: bool
+) -> None:
+    stopwatch = Queue(clock)
+    calls = {"small": stopwatch.call(0.01, launch_s=launch_s)}
+    plan = dataclasses.replace(PLAN, max_warm_up_s=3.0, warm_up_s=3.0, min_block_s=1.0)  # until the host is ahead
+    taken = sustain(stopwatch, calls, {"small": 0.002}, {"small": InTurn()}, plan)
+    assert taken.loads != is_bound
+    assert taken.ahead_ms == pytest.approx(10 if is_bound else 52, abs=1)  # the last call, or most of a window
+
+
+def test_what_a_block_leaves_on_another_stream_is_in_its_last_window(clock: Clock) -> None:
+    class Aside(Queue):
+        """Each call leaves 5 ms of work that no event of its stream comes after."""
+
+        aside_s = 0.0
+
+        def wait(self) -> None:
+            super().wait()
+            clock.now += self.aside_s
+
+    stopwatch = Aside(clock)
+    inner = stopwatch.call(0.01, launch_s=0.0001)
+
+    def call(given: Any) -> Any:
+        stopwatch.aside_s += 0.005
+        return inner(given)
+
+    taken = sustain(stopwatch, {"small": call}, {"small": 0.01}, {"small": InTurn()}, PLAN)
+    begin, end = taken.windows[-1]
+    assert end - begin == pytest.approx(2 * len(taken.windows) * 0.005 + 0.02, rel=0.05)
 
 
 def test_windows_in_which_the_host_was_held_up_are_known(clock: Clock) -> None:
@@ -156,6 +205,18 @@ def test_windows_in_which_the_host_was_held_up_are_known(clock: Clock) -> None:
     assert late
     assert taken.stalled == {"small": late}
     assert sustain(Stopwatch(ON_CPU), calls, {"small": 0.01}, {"small": InTurn()}, PLAN).stalled == {}
+
+
+@pytest.mark.parametrize(("held_up_s", "waits"), [(0.008, False), (0.05, True)])
+def test_a_host_that_is_held_up_counts_where_the_device_waits_for_it(
+    clock: Clock, held_up_s: float, waits: bool
+) -> None:
+    stopwatch = Queue(clock)
+    launch_s = itertools.chain([0.0001] * 41, [held_up_s], itertools.repeat(0.0001))  # a window has two calls
+    calls = {"small": stopwatch.call(0.01, launch_s=launch_s)}
+    taken = sustain(stopwatch, calls, {"small": 0.01}, {"small": InTurn()}, PLAN)
+    assert taken.stalled == {"small": [20] if waits else []}
+    assert (max(taken.samples_ms["small"]) > 11) == waits
 
 
 def test_on_a_gpu_calls_may_begin_on_an_idle_device_each(clock: Clock) -> None:
@@ -210,7 +271,7 @@ def test_a_device_that_its_heat_slows_rests_and_warms_up_again(clock: Clock, res
         return {}
 
     plan = dataclasses.replace(PLAN, rest_of_hot_s=rest_s)
-    taken = sustain(Hot(), {"small": call}, {"small": 0.1}, {"small": InTurn()}, plan)
+    taken = sustain(Hot(), {"small": call}, {"small": 0.1}, {"small": InTurn()}, plan, idle=True)
     assert clock.slept == ([rest_s, rest_s] if rest_s else [])
     hot = [ms for ms in taken.samples_ms["small"] if ms > 108]
     assert (len(hot), taken.warm_up) == ((2, 3) if rest_s else (len(taken.windows), 1))  # of which the last is cool
@@ -223,7 +284,7 @@ def test_a_device_that_stays_hot_is_measured_all_the_same(clock: Clock) -> None:
             return True
 
     plan = dataclasses.replace(PLAN, rest_of_hot_s=5.0)
-    taken = sustain(Hot(), {"small": clock.call(0.105)}, {"small": 0.1}, {"small": InTurn()}, plan)
+    taken = sustain(Hot(), {"small": clock.call(0.105)}, {"small": 0.1}, {"small": InTurn()}, plan, idle=True)
     assert clock.slept == [5.0] * 6
     assert len(taken.windows) == taken.warm_up + 4
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from clocks import Clock, LikeAGPU
+from clocks import Clock, Queue
 from fakes import TINY
 from sample_trials import HONEST, SMALL, prepared, trial
 from successions import NAMES, graphs, like_a_gpu, measured
@@ -140,37 +139,6 @@ def test_a_page_that_waits_for_times_is_told_before_the_second_variant_s(monkeyp
     assert last == [(kind, name) for name in ("torch_math", "one", "two") for kind in (TrialBegan, Timed)]
 
 
-class Device(LikeAGPU):
-    """A device that runs what it was given while the host goes on."""
-
-    def __init__(self, clock: Clock) -> None:
-        super().__init__()
-        self.clock, self.free, self.events = clock, 0.0, list[float]()
-
-    def call(self, seconds: float, launch_s: float) -> Bound:
-        def call(given: Any) -> Any:
-            self.clock.now += launch_s
-            self.free = max(self.free, self.clock.now) + seconds
-            return HONEST.call(given)
-
-        return Bound(call, HONEST.prepare)
-
-    def wait(self) -> None:
-        self.clock.now = max(self.clock.now, self.free)
-
-    def record(self) -> None:
-        self.events.append(max(self.free, self.clock.now))
-
-    def discard(self) -> None:
-        self.events.clear()
-
-    def between_ms(self) -> list[float]:
-        self.wait()
-        found = [1e3 * (end - begin) for begin, end in itertools.pairwise(self.events)]
-        self.events.clear()
-        return found
-
-
 @pytest.fixture
 def ticking(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
     for module in (succession, block):
@@ -190,9 +158,13 @@ def test_a_block_right_after_one_that_loaded_the_device_has_a_shorter_warm_up(
 ) -> None:
     """Not so after one in which the device waited for the host."""
     workloads = {SMALL.name: prepared(SMALL)}
-    device = Device(ticking)
-    call = device.call(0.002, 1e-5)
-    first = device.call(0.001, 0.002) if waits else call
+    device = Queue(ticking)
+
+    def bound(seconds: float, launch_s: float) -> Bound:
+        return Bound(device.call(seconds, launch_s=launch_s, also=HONEST.call), HONEST.prepare)
+
+    call = bound(0.002, 1e-5)
+    first = bound(0.001, 0.002) if waits else call
     told: list[dict[str, Any]] = []
 
     def tell(self: Taker, trial: Trial, taken: dict[str, Any], among: Any) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-METHOD_VERSION = 9
+METHOD_VERSION = 10
 
 VERSIONS = {
     1: "single calls under load, all variants of a cell in turn",
@@ -21,8 +21,10 @@ VERSIONS = {
     7: "fresh contents in timed rounds, sustained means",
     8: "the reference's block as long as any other, CUDA graphs of launch-bound calls, paired rounds on a CPU",
     9: "CUDA graphs of all sustained calls that can be captured",
+    10: "no pause between sustained windows",
 }
-_SAME_BURST = {9: 8}  # burst times are taken as in that version
+_SAME_BURST = {9: 8, 10: 8}  # burst times are taken as in that version
+_SAME_SUSTAINED = {9: 8}  # a GPU's sustained times are, where calls are CUDA graphs on both sides or on neither
 UNKNOWN = 0  # of records that do not say; comparable with nothing
 
 # Records of schema 1 have the hashes of the files that made their times, here of timing.py, by version.
@@ -47,6 +49,11 @@ def words(version: int) -> str:
 def of_burst(version: int) -> int:
     """Return the first version whose burst times are taken as in this one."""
     return _SAME_BURST.get(version, version)
+
+
+def of_sustained(version: int, *, on_gpu: bool) -> int:
+    """Return the first version whose sustained times are taken as in this one, of calls that are timed alike."""
+    return _SAME_SUSTAINED.get(version, version) if on_gpu else of_burst(version)
 
 
 def of_schema_1(fingerprint: Mapping[str, object]) -> int:

@@ -53,7 +53,7 @@ def _matmul(device: torch.device, stopwatch: Stopwatch) -> tuple[int, Callable[[
 
 
 class _Nothing:
-    """What calls get that need nothing, see `sustained.Given`."""
+    """What calls get that need nothing, see `windows.Given`."""
 
     def turn(self, calls: int) -> list[None]:
         return [None] * calls

@@ -17,7 +17,8 @@ from typing import Any
 from fluxbench.stats.student import critical
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.stopwatch import Stopwatch
-from fluxbench.timing.sustained import Block, Given
+from fluxbench.timing.sustained import Block
+from fluxbench.timing.windows import Given
 
 ALTERNATIONS = 4  # of both sides at a workload in a round, where calls are short
 LEAST_ROUNDS = 2

@@ -6,7 +6,7 @@ import ctypes
 import functools
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,31 @@ _LEAST_SPIN_S = 1e-4  # for each call of a round: the host is ahead of the devic
 _HIGHEST_CLOCK_MHZ = 3000  # of today's cards, for one that does not report its own
 _FALLBACK_CACHE_BYTES = 64 << 20
 THIRD_LEVEL = Path("/sys/devices/system/cpu/cpu0/cache/index3/size")  # as "32768K": what one core can reach
+
+
+class Lap:
+    """Events in a device's queue, which the device may not have come to yet; of a CPU they are times."""
+
+    def __init__(self, events: Sequence[Any]) -> None:
+        self._events = events
+
+    def between_ms(self) -> list[float]:
+        """Wait for the last event, and return the times between the events, in milliseconds."""
+        last = self._events[-1]
+        if not isinstance(last, float):
+            last.synchronize()
+        return _between_ms(self._events)
+
+    def after_ms(self, other: Lap) -> float:
+        """Return the time from the last event of another lap to that of this one, in milliseconds; both are over."""
+        return _between_ms([other._events[-1], self._events[-1]])[0]
+
+
+def _between_ms(events: Sequence[Any]) -> list[float]:
+    return [
+        1e3 * (end - begin) if isinstance(begin, float) else begin.elapsed_time(end)
+        for begin, end in itertools.pairwise(events)
+    ]
 
 
 class Stopwatch:
@@ -80,13 +105,16 @@ class Stopwatch:
         """Drop the events that a call which raised has left."""
         self._events = []
 
+    def lap(self) -> Lap:
+        """Return the events since the last call of this, without waiting for the device."""
+        events, self._events = self._events, []
+        return Lap(events)
+
     def between_ms(self) -> list[float]:
         """Wait for the device, and return the times between the events since the last call of this, in milliseconds."""
-        events, self._events = self._events, []
-        if self.on_cpu:
-            return [1e3 * (end - begin) for begin, end in itertools.pairwise(events)]
         self.wait()
-        return [begin.elapsed_time(end) for begin, end in itertools.pairwise(events)]
+        events, self._events = self._events, []
+        return _between_ms(events)
 
 
 def last_level_cache_bytes(device: torch.device) -> int:

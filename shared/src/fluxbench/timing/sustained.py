@@ -5,29 +5,19 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from fluxbench.stats.student import critical
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.stopwatch import Stopwatch
+from fluxbench.timing.windows import GRAPH_LAUNCH_S, Given, Windows, launch, turns_of
 
 _STALL = 0.25  # of the time of a turn's calls, by which the host took longer than usual to launch them
 _CONVERGED_WITHIN = 0.003  # half the 95% interval of a block's mean: no more windows are taken
 _BUSY_WITH_ONE = 0.9  # of a replay: the time of the last one alone, less what its launch took
-_GRAPH_LAUNCH_S = 2e-3  # at most, of some thousand kernels
 _MOST_RESTS = 6  # of a device that is slowed by its heat
-
-
-class Given(Protocol):
-    """What the calls of a block get, as `timing.rotation.Rotation` gives it."""
-
-    def turn(self, calls: int) -> Sequence[Any]:
-        """Return what the next calls get, in order."""
-
-    def keep(self, outputs: Any) -> None:
-        """Take what the last call of a turn returned, before another call may overwrite it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,13 +30,15 @@ class Block:
 
     samples_ms: Mapping[str, list[float]]  # by workload
     calls: Mapping[str, int]
-    windows: list[tuple[float, float]]  # begin and end of each, monotonic seconds
+    windows: list[
+        tuple[float, float]
+    ]  # begin and end of each, monotonic seconds; in a queue one begins as another ends
     warm_up: int
     windows_a_sample: int
     settled: bool
-    # For how long the device was still busy when the host had launched a window, median; 0 on a CPU. Where calls begin
-    # on an idle device it tells nothing, and is the longest sample; so where long calls are replayed, and it was busy
-    # for nearly one of the last workload or longer.
+    # For how long the device was still busy when the host had launched a window, median; 0 on a CPU. Of windows in a
+    # queue, with the one before it. Where calls begin on an idle device it tells nothing, and is the longest sample; so
+    # where long calls are replayed, and it was busy for nearly one of the last workload or longer.
     ahead_ms: float
     led: bool = True  # a call that is not timed is before each window; of a CPU it tells nothing
     stalled: Mapping[str, list[int]] = field(default_factory=dict)  # by workload, windows in which the host was late
@@ -93,40 +85,21 @@ def sustain(
     makes the calls of a turn (`one_by_one` where it is not given). `idle`: those of each workload begin on an idle
     device, see `timing.burst.burst`. `replays`: `launches` are graphs of long calls, each of which is replayed for
     `Plan.replay_s` in a window; turns of one replay each are made before the first window, until `warm_up_s` are over.
-    Where neither is given, a GPU's window begins with a call that is not timed, as the device waits for the first one.
-    Where a device is slowed by its heat in a window, it rests for `Plan.rest_of_hot_s` and its warm-up begins again, to
-    which all windows so far belong; up to six times. All durations are those that were measured.
+    In either case a window begins when the one before it is over. Where neither is given, a GPU's window begins with a
+    call that is not timed, in case the device waits for it, and is launched before the one before it is over. Where a
+    device is slowed by its heat in a window, it rests for `Plan.rest_of_hot_s` and its warm-up begins again, to which
+    all windows so far belong; up to six times. All durations are those that were measured.
     """
     launches = launches or {workload: one_by_one(call) for workload, call in calls.items()}
     in_turn = {workload: calls_in_a_window(call_s[workload], plan) for workload in calls}
-    repeats = _warmed(stopwatch, launches, in_turn, given, plan) if replays else dict.fromkeys(calls, 1)
-    counts = {workload: count * repeats[workload] for workload, count in in_turn.items()}
-    names, led = list(calls), not (idle or replays)
-    warm_up = 0 if replays else None  # None: it is not over
+    repeats = _warmed(stopwatch, launches, in_turn, given, plan) if replays else None
+    taken = Windows(stopwatch, calls, launches, given, in_turn, repeats, idle=idle, replays=replays)
+    means, samples, warm_up = taken.means_ms, taken.samples_ms, 0 if replays else None  # None: it is not over
     cool = rests = 0  # `cool`: the first window since the device rested
-    means: list[float] = []  # milliseconds of all calls of a window
-    samples: dict[str, list[float]] = {workload: [] for workload in calls}
-    windows: list[tuple[float, float]] = []
-    ahead_s: list[float] = []
-    launch_s: dict[str, list[float]] = {workload: [] for workload in calls}
     while True:
-        turns = _turns(given, in_turn)
-        began = time.monotonic()
-        chosen = names[len(windows) % len(names)]
-        if led and not stopwatch.on_cpu:
-            calls[chosen](turns[chosen][0])
-        elif replays:
-            stopwatch.spin(_GRAPH_LAUNCH_S, 1)
-        for workload, seconds in _launch(stopwatch, launches, turns, given, repeats, idle=idle).items():
-            launch_s[workload].append(seconds)
-        launched = time.monotonic()
-        totals_ms = _totals_ms(stopwatch, launches)
-        ahead_s.append(time.monotonic() - launched)
-        windows.append((began, time.monotonic()))
-        for workload, total in totals_ms.items():
-            samples[workload].append(total / counts[workload])
-        means.append(sum(totals_ms.values()))
+        taken.take()
         if plan.rest_of_hot_s and rests < _MOST_RESTS and stopwatch.is_hot():
+            taken.end()
             warm_up, cool, rests = None, len(means), rests + 1
             time.sleep(plan.rest_of_hot_s)
             continue
@@ -145,21 +118,22 @@ def sustain(
             busy_s >= plan.min_block_s and _half_interval(counted, _windows(plan.sample_s, means)) <= _CONVERGED_WITHIN
         ):
             break
-    ahead_ms = 1e3 * statistics.median(ahead_s[warm_up:])
+    taken.end()
+    ahead_ms = 1e3 * statistics.median(taken.ahead_s[warm_up:])
     last = list(launches)[-1]  # a driver's queue holds replays of this one alone, where calls are long
     if idle or (replays and ahead_ms >= _BUSY_WITH_ONE * statistics.median(samples[last])):
         ahead_ms = max(map(max, samples.values()))
     return Block(
         samples_ms=samples,
-        calls=counts,
-        windows=windows,
+        calls=taken.counts,
+        windows=taken.spans,
         warm_up=warm_up,
         windows_a_sample=_windows(plan.sample_s, means),
         settled=_agree(means[warm_up:], stretch, plan),
         ahead_ms=0.0 if stopwatch.on_cpu else ahead_ms,
-        led=led,
+        led=taken.led,
         stalled={
-            workload: _stalled(launch_s[workload], counts[workload] * statistics.median(samples[workload]) / 1e3)
+            workload: _stalled(taken, workload, taken.counts[workload] * statistics.median(samples[workload]) / 1e3)
             for workload in (() if stopwatch.on_cpu else calls)
         },
     )
@@ -182,12 +156,13 @@ def launched_ms(
     if not idle:
         return sustain(stopwatch, calls, call_s, given, plan.short).means_ms
     counts = {workload: calls_in_a_window(call_s[workload], plan) for workload in calls}
-    turns = _turns(given, counts)
+    turns = turns_of(given, counts)
     last = next(reversed(calls))
     calls[last](turns[last][0])
     launches = {workload: one_by_one(call) for workload, call in calls.items()}
-    _launch(stopwatch, launches, turns, given, idle=True)
-    return {workload: total / counts[workload] for workload, total in _totals_ms(stopwatch, launches).items()}
+    launch(stopwatch, launches, turns, given, idle=True)
+    totals_ms = zip(launches, stopwatch.between_ms()[::2], strict=True)
+    return {workload: total / counts[workload] for workload, total in totals_ms}
 
 
 def _warmed(
@@ -203,54 +178,19 @@ def _warmed(
     """
     busy_ms, totals_ms = 0.0, dict.fromkeys(launches, math.inf)
     while busy_ms < 1e3 * plan.warm_up_s:
-        turns = _turns(given, counts)  # contents are put before the spin, which would be over after it
-        stopwatch.spin(_GRAPH_LAUNCH_S, 1)
-        _launch(stopwatch, launches, turns, given, idle=False)
-        totals_ms = _totals_ms(stopwatch, launches)
+        turns = turns_of(given, counts)  # contents are put before the spin, which would be over after it
+        stopwatch.spin(GRAPH_LAUNCH_S, 1)
+        launch(stopwatch, launches, turns, given, idle=False)
+        totals_ms = dict(zip(launches, stopwatch.between_ms()[::2], strict=True))
         busy_ms += sum(totals_ms.values())
     return {workload: max(1, round(1e3 * plan.replay_s / total)) for workload, total in totals_ms.items()}
 
 
-def _launch(
-    stopwatch: Stopwatch,
-    launches: Mapping[str, Callable[[Sequence[Any]], Any]],
-    turns: Mapping[str, Sequence[Any]],
-    given: Mapping[str, Given],
-    repeats: Mapping[str, int] | None = None,
-    *,
-    idle: bool,
-) -> dict[str, float]:
-    """Launch the calls of a window between events, without the first of each turn; return the host's seconds for it."""
-    seconds = {}
-    for workload, launch in launches.items():
-        turn = turns[workload][1:]
-        if idle:
-            stopwatch.begin_idle()
-        stopwatch.record()
-        launching = time.monotonic()
-        for _ in range((repeats or {}).get(workload, 1)):
-            out = launch(turn)
-        seconds[workload] = time.monotonic() - launching
-        stopwatch.record()
-        given[workload].keep(out)
-        del out
-    return seconds
-
-
-def _turns(given: Mapping[str, Given], counts: Mapping[str, int]) -> dict[str, Sequence[Any]]:
-    """Return what the calls of a window get, and before them one that is not timed."""
-    return {workload: given[workload].turn(1 + count) for workload, count in counts.items()}
-
-
-def _totals_ms(stopwatch: Stopwatch, launches: Iterable[str]) -> dict[str, float]:
-    """Wait for the device, and return the time of each workload's calls in a window, in the order of launching."""
-    return dict(zip(launches, stopwatch.between_ms()[::2], strict=True))
-
-
-def _stalled(launch_s: Sequence[float], turn_s: float) -> list[int]:
-    """Return the windows in which the host was held up, so that the device may have waited for it."""
-    usual = statistics.median(launch_s)
-    return [index for index, seconds in enumerate(launch_s) if seconds > usual + _STALL * turn_s]
+def _stalled(taken: Windows, workload: str, turn_s: float) -> list[int]:
+    """Return the windows in which the host was held up while the device may have waited for it."""
+    launch_s = taken.launch_s[workload]
+    late_s = statistics.median(launch_s) + _STALL * turn_s
+    return [index for index, waited in enumerate(taken.waited) if waited and launch_s[index] > late_s]
 
 
 def calls_in_a_window(call_s: float, plan: Plan) -> int:

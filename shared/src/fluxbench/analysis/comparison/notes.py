@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fluxbench.analysis.comparison.model import Note, NoteKind
 from fluxbench.analysis.groups import is_replayed
+from fluxbench.records import method
 from fluxbench.records.fingerprint import Incomparable
 from fluxbench.records.schema import BURST, SUSTAINED, Record
 
@@ -57,10 +58,17 @@ def _calls(old: Record, new: Record) -> Incomparable | None:
 
 
 def calls_of(old: Record, new: Record, regime: str) -> Incomparable | None:
-    """Return that one side timed CUDA graphs in a regime, and the other calls as the host launches them, or None.
+    """Return why two records did not time calls alike in a regime, or None.
 
-    Until 2026-11-28 only sustained calls that took long to launch were graphs; now all are that can be captured.
+    One side timed CUDA graphs, and the other calls as the host launches them; or sustained windows follow one another
+    without a pause on one side alone.
     """
     replayed = (is_replayed(record, regime) for record in (old, new))
     was, now = ("as CUDA graphs" if graphs else "as the host launches them" for graphs in replayed)
-    return None if was == now else Incomparable("calls", was, now)
+    if was != now:
+        return Incomparable("calls", was, now)
+    versions = [record.method_version for record in (old, new)]
+    on_gpu = old.fingerprint.get("device_kind") != "cpu"
+    if regime != SUSTAINED or len({method.of_sustained(version, on_gpu=on_gpu) for version in versions}) == 1:
+        return None
+    return Incomparable("method", *map(method.words, versions))

@@ -1,0 +1,165 @@
+"""The windows of a sustained block: in each all workloads have their turn.
+
+On a GPU two are in its queue, so that it need not wait for the host between them. At its power limit a device is
+faster after a pause. On an H200's Flux page (2026-11-28) windows followed one another after pauses of 2 to 5% of their
+time, by which processes differed, and where these were longer by 1%, calls were 0.5% shorter.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from fluxbench.timing.stopwatch import Lap, Stopwatch
+
+_IN_FLIGHT = 2  # windows in a GPU's queue
+GRAPH_LAUNCH_S = 2e-3  # at most, of some thousand kernels
+
+Launch = Callable[[Sequence[Any]], Any]  # of the calls of a turn; returns what the last one does
+
+
+class Given(Protocol):
+    """What the calls of a block get, as `timing.rotation.Rotation` gives it."""
+
+    def turn(self, calls: int) -> Sequence[Any]:
+        """Return what the next calls get, in order."""
+
+    def keep(self, outputs: Any) -> None:
+        """Take what the last call of a turn returned, before another call may overwrite it."""
+
+
+@dataclass(frozen=True)
+class _Launched:
+    """A window: when launching it began and ended, and for how long each workload, in monotonic seconds."""
+
+    began: float
+    ended: float
+    launch_s: Mapping[str, float]
+    lap: Lap | None  # None: no other window is launched before this one is over
+
+
+class Windows:
+    """Windows that have been launched, and what those gave that are over; lists have one value a window.
+
+    What the host knows of when the device was done (`spans`, `ahead_s`, `waited`) is there at the end.
+    """
+
+    def __init__(
+        self,
+        stopwatch: Stopwatch,
+        calls: Mapping[str, Callable[[Any], Any]],
+        launches: Mapping[str, Launch],
+        given: Mapping[str, Given],
+        in_turn: Mapping[str, int],
+        repeats: Mapping[str, int] | None = None,
+        *,
+        idle: bool = False,
+        replays: bool = False,
+    ) -> None:
+        """`in_turn`: how many calls a turn has, which `launches` makes as often as `repeats` says.
+
+        `idle`, `replays`: as `timing.sustained.sustain` has them.
+        """
+        self._stopwatch, self._calls, self._launches, self._given = stopwatch, calls, launches, given
+        self._in_turn, self._repeats = in_turn, repeats or dict.fromkeys(launches, 1)
+        self._idle, self._replays = idle, replays
+        self.led = not (idle or replays)
+        self._at_once = _IN_FLIGHT if self.led and not stopwatch.on_cpu else 1
+        self._launched: list[_Launched] = []
+        self._over: list[float] = []  # when the host found a window over: at once where it waited for it
+        self.counts = {workload: count * self._repeats[workload] for workload, count in in_turn.items()}
+        self.samples_ms: dict[str, list[float]] = {workload: [] for workload in calls}  # of a call, by workload
+        self.means_ms: list[float] = []  # of all calls of a window
+        self.launch_s: dict[str, list[float]] = {workload: [] for workload in calls}
+        self.spans: list[tuple[float, float]] = []  # monotonic seconds; in a queue one begins as another ends
+        self.ahead_s: list[float] = []  # for how long the device was still busy when the host had launched a window
+        self.waited: list[bool] = []  # the window before was over by then: the device may have waited for the host
+
+    def take(self) -> None:
+        """Take one more window, and have the next one in the queue before it is over."""
+        while len(self._launched) < len(self._over) + self._at_once:
+            self._launch()
+        self._finish()
+
+    def end(self) -> None:
+        """Take what is in the queue, and wait for all that the device has to do, as part of the last window."""
+        while len(self._over) < len(self._launched):
+            if len(self._over) == len(self._launched) - 1:
+                self._stopwatch.wait()
+            self._finish()
+        ends = self._ends()
+        follows = [self._launched[0].began, *ends[:-1]]
+        begins = follows if self._at_once > 1 else [one.began for one in self._launched]
+        self.spans = list(zip(begins, [*ends[:-1], self._over[-1]], strict=True))
+        self.ahead_s = [end - one.ended for one, end in zip(self._launched, ends, strict=True)]
+        self.waited = [begin <= one.ended for one, begin in zip(self._launched, follows, strict=True)]
+
+    def _ends(self) -> list[float]:
+        """Return when the device was done with each window, in monotonic seconds.
+
+        By its own clock. That differs from the host's by the least that the host saw: it waited for the last one.
+        """
+        laps = [one.lap for one in self._launched if one.lap]
+        if not laps:
+            return self._over
+        since_ms = [0.0, *(late.after_ms(early) for early, late in itertools.pairwise(laps))]
+        device_s = [each / 1e3 for each in itertools.accumulate(since_ms)]
+        begin = min(over - seconds for over, seconds in zip(self._over, device_s, strict=True))
+        return [begin + seconds for seconds in device_s]
+
+    def _launch(self) -> None:
+        turns = turns_of(self._given, self._in_turn)
+        began = time.monotonic()
+        if self.led and not self._stopwatch.on_cpu:
+            first = list(self._calls)[len(self._launched) % len(self._calls)]
+            self._calls[first](turns[first][0])
+        elif self._replays:
+            self._stopwatch.spin(GRAPH_LAUNCH_S, 1)
+        launch_s = launch(self._stopwatch, self._launches, turns, self._given, self._repeats, idle=self._idle)
+        ended = time.monotonic()
+        self._launched.append(_Launched(began, ended, launch_s, self._stopwatch.lap() if self._at_once > 1 else None))
+
+    def _finish(self) -> None:
+        """Wait for the oldest window in the queue."""
+        one = self._launched[len(self._over)]
+        times_ms = one.lap.between_ms() if one.lap else self._stopwatch.between_ms()
+        self._over.append(time.monotonic())
+        totals_ms = dict(zip(self._launches, times_ms[::2], strict=True))
+        for workload, total in totals_ms.items():
+            self.samples_ms[workload].append(total / self.counts[workload])
+            self.launch_s[workload].append(one.launch_s[workload])
+        self.means_ms.append(sum(totals_ms.values()))
+
+
+def launch(
+    stopwatch: Stopwatch,
+    launches: Mapping[str, Launch],
+    turns: Mapping[str, Sequence[Any]],
+    given: Mapping[str, Given],
+    repeats: Mapping[str, int] | None = None,
+    *,
+    idle: bool,
+) -> dict[str, float]:
+    """Launch the calls of a window between events, without the first of each turn; return the host's seconds for it."""
+    seconds = {}
+    for workload, make in launches.items():
+        turn = turns[workload][1:]
+        if idle:
+            stopwatch.begin_idle()
+        stopwatch.record()
+        launching = time.monotonic()
+        for _ in range((repeats or {}).get(workload, 1)):
+            out = make(turn)
+        seconds[workload] = time.monotonic() - launching
+        stopwatch.record()
+        given[workload].keep(out)
+        del out
+    return seconds
+
+
+def turns_of(given: Mapping[str, Given], counts: Mapping[str, int]) -> dict[str, Sequence[Any]]:
+    """Return what the calls of a window get, and before them one that is not timed."""
+    return {workload: given[workload].turn(1 + count) for workload, count in counts.items()}
