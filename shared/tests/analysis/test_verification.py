@@ -9,6 +9,7 @@ from fakes import GPU, TINY, tokens
 from sample_events import READY, REFERENCE, checked, collected, timed
 from sample_records import errors, record
 
+from fluxbench.analysis.verification import times
 from fluxbench.analysis.verification.cell import read
 from fluxbench.analysis.verification.errors import of_one
 from fluxbench.analysis.verification.problem import Kind
@@ -18,7 +19,7 @@ from fluxbench.bench.recording import Context
 from fluxbench.core.files import write_gzip
 from fluxbench.environments.cell import Cell
 from fluxbench.records import files
-from fluxbench.records.schema import SUSTAINED, Record
+from fluxbench.records.schema import BURST, SUSTAINED, Record
 
 CELL = Cell(notebook="flux", id="sdpa", study="flux", packages=("torch==2.13.0",), source_sha256="0" * 64)
 OF_TIMES = (Kind.VALUE, Kind.WIDTH, Kind.SAMPLES, Kind.REFERENCE)
@@ -82,3 +83,16 @@ def test_an_error_below_that_of_rounding_is_a_lie_and_the_first_token_of_a_causa
         one = msgspec.structs.replace(record("torch_math", of, errors=found), fingerprint=fingerprint)
         rules = [str(each.values["rule"]) for each in of_one(one) if each.kind is Kind.ERRORS]
         assert [rule.startswith("rel_l2 must be at least") for rule in rules] == [True] * is_lie, (rel_l2, causal)
+
+
+def test_processes_with_the_same_samples_are_a_lie_where_these_are_too_many_to_be_equal_by_chance() -> None:
+    def copied(*parts: tuple[float, ...]) -> bool:
+        burst = msgspec.structs.replace(record("flex").timings[BURST], samples_ms=parts)
+        one = msgspec.structs.replace(record("flex"), timings={BURST: burst})
+        return Kind.COPIED in {problem.kind for problem in times.of_record(one)}
+
+    own = (1.024, 1.025, 1.026, 1.027, 1.03)
+    assert copied(own, own[::-1])  # in whatever order
+    assert not copied(own, (*own[:4], 1.031))
+    assert not copied(own[:2], own[1::-1])  # events are in steps of 32 ns
+    assert not copied((1.024,) * 5, (1.024,) * 5)
