@@ -169,10 +169,10 @@ def test_processes_are_left_out_of_the_rows_alone_that_they_are_judged_with() ->
 
 
 def test_runs_on_another_card_may_differ_by_more() -> None:
-    after = side("after", 102, only("flex", 1.012))
+    after = side("after", 102, only("flex", 1.01))
     assert verdicts(rows_of(compare(BEFORE, after), "flex")) == {Verdict.SLOWER}
     for card in ("b2", None):  # unknown: it may be another one
-        other = side("after", 102, only("flex", 1.012), fingerprint={**FINGERPRINT, "card": card})
+        other = side("after", 102, only("flex", 1.01), fingerprint={**FINGERPRINT, "card": card})
         found = compare(BEFORE, other)
         assert verdicts(rows_of(found, "flex")) == {Verdict.UNDECIDED}
         assert {between.variant for between in found.between.values()} == {0.0022}

@@ -91,7 +91,7 @@ def _legend(*, normalized: bool, sustained: bool) -> str:
     single = ", of burst calls" * sustained
     parts = [f"before, after: ms, mean of the processes' medians, without excluded ones{single}"]
     if normalized:
-        parts += ["time: after / before", "normalized: the same over the control kernel's"]
+        parts += ["time: after / before", "normalized: the same less what follows from the control kernel's"]
     parts.append("minimum detectable change: the smallest that would be significant")
     if sustained:
         parts.append("sustained: after / before of calls back to back, device included")

@@ -1,8 +1,8 @@
 """The windows of a sustained block: in each all workloads have their turn.
 
 On a GPU two are in its queue, so that it need not wait for the host between them. At its power limit a device is
-faster after a pause. On an H200's Flux page (2026-11-28) windows followed one another after pauses of 2 to 5% of their
-time, by which processes differed, and where these were longer by 1%, calls were 0.5% shorter.
+faster after a pause: on an H200's Flux page (2026-11-28), whose windows followed pauses of 1 to 3% of the time, calls
+were 0.5% shorter where these were longer by 1%.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compares two sides: burst times normalized to the control kernel, and sustained times by themselves.
+"""Compares two sides: burst times normalized to the control kernel's, and sustained times by themselves.
 
 The verdict of a row is that of its burst time, beside which the control kernel was timed. Its sustained time is judged
 apart, since power and clocks can change that alone. Records without burst times (method versions 1 and 2) have one
@@ -57,7 +57,7 @@ def compare(before: Measured, after: Measured, *, across_graphs: bool = False) -
     between = {cell: between_runs(*pair) for cell, pair in fingerprints.items()}
     under_load = {cell: between_runs(*pair, sustained=True) for cell, pair in fingerprints.items()}
     times = {key: _levels(*pair) for key, pair in compared.items()}
-    beside = {key: one for key, pair in compared.items() if (one := normalized(*pair, pairs.get(key[:2], {})))}
+    beside, follows = normalized(compared, pairs)
     judged, device, outlying = changes({**times, **beside}, between, device_effect(pairs, between))
     alone, _, outlying_alone = changes(times, between)
     graphs = {} if across_graphs else {key: calls_of(*pair, SUSTAINED) for key, pair in compared.items()}
@@ -80,6 +80,7 @@ def compare(before: Measured, after: Measured, *, across_graphs: bool = False) -
             sustained=sustained.get(key),
             note=note,
             sustained_note=calls.get(key),
+            follows=follows.get(key),
         )
         for key, note in notes.items()
     ]

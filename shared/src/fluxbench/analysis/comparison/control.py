@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fluxbench.analysis.comparison.levels import Samples, mean_levels, normalized_levels
-from fluxbench.analysis.comparison.model import CellKey, Measured, NoControl
+import numpy as np
+
+from fluxbench.analysis.comparison.levels import Samples, levels, mean_levels, normalized_levels
+from fluxbench.analysis.comparison.model import CellKey, Measured, NoControl, RowKey
 from fluxbench.analysis.comparison.page import Sides
 from fluxbench.device.targets import BetweenRuns
 from fluxbench.records.schema import Record, Timing
+from fluxbench.stats import following
 from fluxbench.stats.pooling import widened
 from fluxbench.stats.significance import Effect, effect, mean_effect
 
@@ -42,7 +45,32 @@ def device_effect(cells: Mapping[CellKey, Pairs], between: Mapping[CellKey, Betw
     return widened(mean_effect(effects), next(between[cell] for cell in cells)) if effects else None
 
 
-def normalized(old: Record, new: Record, pairs: Pairs) -> Sides | None:
+def normalized(
+    compared: Mapping[RowKey, tuple[Record, Record]], controls: Mapping[CellKey, Pairs]
+) -> tuple[dict[RowKey, Sides], dict[RowKey, float]]:
+    """Return the levels of times less what follows from the control kernel's, and by how much they follow it.
+
+    Of rows where each process has it. The latter is estimated for each variant of a cell from all its workloads, see
+    `stats.following`.
+    """
+    groups: dict[tuple[object, ...], dict[RowKey, tuple[Sides, Sides]]] = {}
+    for key, pair in compared.items():
+        if over := _over_control(*pair, controls.get(key[:2], {})):
+            times = levels(first_timing(pair[0]).samples_ms), levels(first_timing(pair[1]).samples_ms)
+            groups.setdefault((*key[:3], *map(len, times)), {})[key] = times, over
+    found: dict[RowKey, Sides] = {}
+    slopes: dict[RowKey, float] = {}
+    for group in groups.values():
+        own = [np.array([times[side] for times, _ in group.values()]) for side in (0, 1)]
+        over_control = [np.array([over[side] for _, over in group.values()]) for side in (0, 1)]
+        before, after = following.beyond(own, over_control)
+        slopes |= dict.fromkeys(group, following.slope(own, over_control))
+        for key, *sides in zip(group, before.tolist(), after.tolist(), strict=True):
+            found[key] = tuple(sides[0]), tuple(sides[1])
+    return {key: found[key] for key in compared if key in found}, slopes
+
+
+def _over_control(old: Record, new: Record, pairs: Pairs) -> Sides | None:
     """Return the levels of a time over the control kernel's in the same process; None where a process has none."""
     control = pairs.get(old.variant) or pairs.get(old.workload.name)
     if control is None:

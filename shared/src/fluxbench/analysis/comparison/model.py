@@ -64,10 +64,11 @@ class Row:
     after: Status | None
     after_ms: float | None
     change: Change | None  # of the burst time, or of the only one
-    normalized: Change | None  # the same over the change of the control kernel in the same cell
+    normalized: Change | None  # the same less what follows from the control kernel's change in the same cell
     sustained: Change | None  # of the sustained time, where `change` is of the burst time
     note: Note | None
     sustained_note: Incomparable | None = None  # why there is no `sustained` where there is a `change`
+    follows: float | None = None  # by how much the variant's time follows the control kernel's, 0 to 1
 
     @property
     def cell_key(self) -> CellKey:

@@ -1,5 +1,7 @@
 """The spreads of burst times, normalized to control, estimated from published runs: the components of variance.
 
+They are normalized as two runs are that are compared (`stats.following`), here by all runs of a session or of a page.
+
 The logarithm of a process's time is the sum of the variant's at a workload, what a run adds to a variant, what it adds
 to one workload of it, what a process adds to the variant, and what it adds to one workload. Method of moments (Searle,
 Casella and McCulloch, Variance Components, 1992, chapter 3).
@@ -9,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
@@ -17,12 +19,13 @@ import msgspec
 import numpy as np
 
 from fluxbench.analysis.certificate import trials
-from fluxbench.analysis.comparison.levels import normalized_levels
+from fluxbench.analysis.comparison.levels import levels, normalized_levels
 from fluxbench.device.targets import BetweenRuns
 from fluxbench.records import files
 from fluxbench.records.files import ControlTimes
 from fluxbench.records.method import of_burst
 from fluxbench.records.schema import Record, RecordError
+from fluxbench.stats import following
 from fluxbench.stats.pooling import Levels, moderated, spread
 
 VariantKey = tuple[str, str]  # cell, variant
@@ -36,7 +39,7 @@ class Run:
     name: str
     card: str | None
     method_version: int
-    levels: Mapping[VariantKey, Levels]
+    levels: Mapping[VariantKey, Levels]  # or times and those over the control kernel's, [workloads, 2, processes]
     software: tuple[str | None, ...] = ()  # versions of torch and of the driver
 
 
@@ -67,15 +70,15 @@ def published(root: Path, target: str, notebook: str) -> Components | None:
     Earlier pages of that version count if they have all variants of the newest: one of an upgrade may have few.
     """
     reports = root / "reports" / target
-    pages = pages_of(reports, notebook, _normalized)
+    pages = pages_of(reports, notebook, _beside_control)
     if not pages:
         return None
     newest = pages[0]
     version = of_burst(newest.method_version)
     of_version = [page for page in pages if of_burst(page.method_version) == version]
     alike = [page for page in of_version if page.levels.keys() >= newest.levels.keys()]
-    sessions = sessions_of(reports, _normalized)
-    return components(alike, [runs for runs in sessions if of_burst(runs[0].method_version) == version])
+    sessions = [runs for runs in sessions_of(reports, _beside_control) if of_burst(runs[0].method_version) == version]
+    return components(_normalized(alike), [_normalized(runs) for runs in sessions])
 
 
 def pages_of(reports: Path, notebook: str, levels_of: LevelsOf) -> list[Run]:
@@ -194,15 +197,30 @@ def _page(folder: Path, levels_of: LevelsOf) -> Run | None:
     )
 
 
-def _normalized(records: Sequence[Record], controls: Mapping[str, ControlTimes]) -> dict[VariantKey, Levels]:
-    """Return the levels of each variant that has burst times of several processes at its workloads."""
-    found: dict[VariantKey, dict[str, tuple[float, ...]]] = {}
+def _beside_control(records: Sequence[Record], controls: Mapping[str, ControlTimes]) -> dict[VariantKey, Levels]:
+    """Return the levels of each variant that has burst times of several processes, and those over control.
+
+    They are [workloads, 2, processes].
+    """
+    found: dict[VariantKey, dict[str, tuple[tuple[float, ...], ...]]] = {}
     for record in records:
         beside = controls[record.cell].samples_ms.get(record.variant) if record.cell in controls else None
         if record.burst and beside and 1 < len(beside) == len(record.burst.samples_ms) and all(beside):
-            levels = normalized_levels(record.burst.samples_ms, beside)
-            found.setdefault((record.cell, record.variant), {})[record.workload.name] = levels
-    return by_workload(found)
+            samples = record.burst.samples_ms
+            both = levels(samples), normalized_levels(samples, beside)
+            found.setdefault((record.cell, record.variant), {})[record.workload.name] = both
+    return {
+        key: np.array([its[name] for name in sorted(its)])
+        for key, its in found.items()
+        if len({len(times) for times, _ in its.values()}) == 1
+    }
+
+
+def _normalized(runs: Sequence[Run]) -> list[Run]:
+    """Return runs with the levels of the variants that all have, less what follows from the control kernel's."""
+    keys = [key for key in runs[0].levels if all(key in run.levels for run in runs)]
+    beyond = {key: following.beyond(*([run.levels[key][:, which] for run in runs] for which in (0, 1))) for key in keys}
+    return [replace(run, levels={key: beyond[key][place] for key in keys}) for place, run in enumerate(runs)]
 
 
 def by_workload(found: Mapping[VariantKey, Mapping[str, tuple[float, ...]]]) -> dict[VariantKey, Levels]:
