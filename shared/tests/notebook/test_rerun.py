@@ -16,6 +16,7 @@ from fluxbench.notebook.listeners import Lines
 from fluxbench.records import files
 from fluxbench.records.files import ControlTimes
 from fluxbench.records.schema import Record
+from fluxbench.records.status import Status
 
 
 def timed(variant: str, ms: float, measured_at: str = "2026-11-21T12:00:00Z") -> Record:
@@ -152,6 +153,17 @@ def test_the_last_good_result_is_before_and_a_failed_one_is_not_compared(built: 
     assert printed["comparison"] is None
     assert printed["problems"][0] == "cell first failed: it ended with exit code 1: AssertionError"
     built.monkeypatch.setenv("BROKEN", "")
+    built.measures("first", timed("torch_math", 3.0))
+    assert rows(compared(built, capsys, "first")) == [("torch_math", 2.0, 3.0)]
+
+
+def test_a_cell_that_a_build_had_no_time_for_is_compared_with_its_last_times(built: Machine, capsys: Capture) -> None:
+    built.measures("first", timed("torch_math", 2.0))
+    built.build("first")
+    late: dict[str, Any] = {"status": Status.TIMEOUT, "reason": "too late", "timings": {}, "energy_mj": None}
+    for _ in range(2):
+        built.measures("first", changed(timed("torch_math", 2.0), **late))
+        built.build("first")
     built.measures("first", timed("torch_math", 3.0))
     assert rows(compared(built, capsys, "first")) == [("torch_math", 2.0, 3.0)]
 

@@ -11,18 +11,22 @@ from fluxbench.analysis.comparison.model import Comparison, Measured
 from fluxbench.core.formatting import utc
 from fluxbench.notebook.build import Built
 from fluxbench.notebook.revisions import read_cells
+from fluxbench.notebook.store import Result, Store
 from fluxbench.records import files
+from fluxbench.records.status import Status
 
 
 def of_rerun(built: Built, reports: Path) -> Comparison | None:
     """Compare the measuring cells of a re-run before and after; None where none of them gave anything.
 
-    Before is the last good result here; where there was none, the one that is published for this target.
+    Before is the last good result here, of a cell that the time did not suffice for in it the last one with a time;
+    where there was none, the one that is published for this target.
     """
     document = built.document
     run = [code.id for code in document.cells if document.is_measuring(code) and code.id in built.before]
     new = {cell_id: folder for cell_id in run if (folder := _new(built, cell_id))}
-    old = {cell_id: result.folder for cell_id in new if (result := built.before[cell_id])}
+    store = Store(document)
+    old = {cell_id: _timed(result, store).folder for cell_id in new if (result := built.before[cell_id])}
     published = reports / built.target.name / document.path.stem / "records"
     before = _measured(files.of_cell(old.get(cell_id, published), cell_id) for cell_id in new)
     if before.records and not old:
@@ -34,6 +38,16 @@ def of_rerun(built: Built, reports: Path) -> Comparison | None:
 def _new(built: Built, cell_id: str) -> Path | None:
     result = built.cells[cell_id].result
     return result.folder if result and result != built.before[cell_id] else None
+
+
+def _timed(result: Result, store: Store) -> Result:
+    """Return a result, or the last one before it that has a time where it has none."""
+    earlier = (one for one in store.good(result.cell) if one.number <= result.number)
+    return next((one for one in earlier if _has_time(one)), result)
+
+
+def _has_time(result: Result) -> bool:
+    return any(record.status is Status.PASSED for record in result.records or ())
 
 
 def _measured(paths: Iterable[Path]) -> Measured:

@@ -51,7 +51,8 @@ def launcher(code: CodeCell, document: Document) -> Path | None:
         return None
     asked = cell.header(code.code)
     tools = {name: table for name, table in asked.get("tool", {}).items() if name != "fluxbench"}
-    key = hashlib.sha256(json.dumps({**asked, "tool": tools}, sort_keys=True, default=str).encode()).hexdigest()[:12]
+    held = json.dumps({**asked, "tool": tools, "launch": _LAUNCH}, sort_keys=True, default=str)
+    key = hashlib.sha256(held.encode()).hexdigest()[:12]
     path = document.scripts / f"_environment.{key}.py"  # no cell has such an id
     with _LAUNCHERS:
         return path.resolve() if path.is_file() else _write(path, cell.block(code.code) + _LAUNCH)

@@ -23,7 +23,6 @@ from matplotlib.figure import Figure
 from fluxbench.report.figures.style import COLOURS, INK
 
 WIDTH_PT = 720.0
-FONT_PT = 10.0
 SMALL_PT = 9.0
 ADVANCE = 0.602  # of every character in DejaVu Sans Mono, as a share of the font's size
 CHARACTER_PT = ADVANCE * SMALL_PT
