@@ -4,45 +4,112 @@ A clock that is 1% lower makes the control kernel take 1% longer. A kernel that 
 call takes 0.2% longer: on an H200 with two clocks (1,965 and 1,980 MHz, 2026-11-28) the slope was 0.9 for
 FlashAttention-2, 0.8 for a Triton kernel and 0.2 for cuDNN's. So the part of the control kernel's time that is taken
 off is estimated from processes of the same side, between which nothing else changes: analysis of covariance (Cochran,
-Analysis of Covariance: Its Nature and Uses, Biometrics, 1957).
+Analysis of Covariance: Its Nature and Uses, Biometrics, 1957), with a prior, since a side has few processes. What is
+not known of the slope is part of the error of a change.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import median
 
 from fluxbench.stats.pooling import Levels
 from fluxbench.stats.significance import effect
 from fluxbench.stats.student import critical
 
-# What is known before: as if one more degree of freedom had shown a kernel that follows all of 0.1%. Where the control
-# kernel hardly moves within a side there is little else to estimate a slope from.
-_KNOWN = 0.001**2
-_TWO = 2  # sides of a comparison; several runs of which nobody asks for a change may be more
+# Of a kernel of which nothing else is known: mean and standard deviation, by six sessions of the certificate.
+_USUAL = 0.6, 0.4
+_SCATTER = 0.001  # of a process's mean beyond the control kernel's, at least
+# Where the device changed by so much, and so many variants were measured, these tell how kernels follow it: most of
+# them have not changed themselves.
+_CHANGED, _SEVERAL = 0.005, 4
+_LEAST_WITHIN = 0.05
+_TWO = 2  # sides of a comparison; of more runs nobody asks for a change
+_NORMAL = 1.4826  # standard deviations of a normal distribution in a median absolute deviation
 
 
-def slope(times: Sequence[Levels], over_control: Sequence[Levels]) -> float:
-    """Return by how much a variant's time follows the control kernel's, 0 to 1, from its processes on several sides.
+@dataclass(frozen=True)
+class Beside:
+    """One variant's processes on several sides: logarithms of times, and of times over the control kernel's.
 
-    Both hold, for each side, logarithms [workloads, processes]: of times, and of times over the control kernel's. Of
-    two sides between which the control kernel's time changed by more than its processes explain (5%), it is 1: that is
-    another device, and a slope from small differences says little of a large one.
+    Of each side [workloads, processes].
     """
-    own = [time.mean(axis=0) for time in times]
-    control = [(time - over).mean(axis=0) for time, over in zip(times, over_control, strict=True)]
-    if len(control) == _TWO:
-        change = effect(*(beside.tolist() for beside in control))
-        if change.df and abs(change.log_ratio) > critical(0.05, change.df) * change.se:
-            return 1.0
-    squares = products = _KNOWN
-    for time, beside in zip(own, control, strict=True):
-        apart = beside - beside.mean()
+
+    times: Sequence[Levels]
+    over_control: Sequence[Levels]
+
+    @cached_property
+    def sides(self) -> list[tuple[Levels, Levels]]:
+        """Of each side the variant's level in each process, the mean over the workloads, and the control kernel's."""
+        pairs = zip(self.times, self.over_control, strict=True)
+        return [(time.mean(axis=0), (time - over).mean(axis=0)) for time, over in pairs]
+
+    @property
+    def change(self) -> float:
+        """How the variant's time changed from the first side to the last."""
+        return float(self.sides[-1][0].mean() - self.sides[0][0].mean())
+
+    @property
+    def control_change(self) -> float:
+        """How the control kernel's time changed."""
+        return float(self.sides[-1][1].mean() - self.sides[0][1].mean())
+
+
+@dataclass(frozen=True)
+class Slope:
+    """By how much a variant's time follows the control kernel's, 0 to 1, and the standard error of that."""
+
+    value: float
+    error: float
+
+    def beyond(self, beside: Beside) -> list[Levels]:
+        """Return the logarithms of the variant's times less what follows from the control kernel's, by side."""
+        pairs = zip(beside.times, beside.over_control, strict=True)
+        return [(1 - self.value) * time + self.value * over for time, over in pairs]
+
+
+def slopes(variants: Sequence[Beside]) -> list[Slope]:
+    """Return the slope of each variant, of two sides or of several runs.
+
+    Where the control kernel's time changed between two sides by more than its processes explain (5%), a slope from
+    small differences between these, which are partly the control kernel's own, says little of such a change. Then all
+    variants together tell how kernels follow it, or what is usual does.
+    """
+    of_page = _of_page(variants)
+    return [_slope((), *of_page) if _has_changed(one) else _slope(one.sides, *_USUAL) for one in variants]
+
+
+def _has_changed(one: Beside) -> bool:
+    if len(one.times) > _TWO:
+        return False
+    change = effect(*(control.tolist() for _, control in one.sides))
+    return change.df > 0 and abs(change.log_ratio) > critical(0.05, change.df) * change.se
+
+
+def _of_page(variants: Sequence[Beside]) -> tuple[float, float]:
+    """Return how kernels follow a device that changed: mean and standard deviation."""
+    changes = [one.control_change for one in variants]
+    if len(variants) < _SEVERAL or abs(median(changes)) < _CHANGED:
+        return _USUAL
+    seen = [one.change / change for one, change in zip(variants, changes, strict=True) if abs(change) >= _CHANGED / 2]
+    middle = median(seen)
+    return middle, max(_LEAST_WITHIN, _NORMAL * median(abs(one - middle) for one in seen))
+
+
+def _slope(sides: Sequence[tuple[Levels, Levels]], usual: float, within: float) -> Slope:
+    squares = products = own = 0.0
+    df = -1
+    for time, control in sides:
+        apart = control - control.mean()
         squares += float(apart @ apart)
         products += float(apart @ time)
-    return min(1.0, max(0.0, products / squares))
-
-
-def beyond(times: Sequence[Levels], over_control: Sequence[Levels]) -> list[Levels]:
-    """Return the logarithms of a variant's times less what follows from the control kernel's, by side."""
-    part = slope(times, over_control)
-    return [(1 - part) * time + part * over for time, over in zip(times, over_control, strict=True)]
+        own += float(((time - time.mean()) ** 2).sum())
+        df += len(time) - 1
+    left = own - products**2 / squares if squares else own
+    scatter = max(_SCATTER**2, left / df if df > 0 else 0.0)
+    known = 1 / within**2 + squares / scatter
+    value = (usual / within**2 + products / scatter) / known
+    return Slope(min(1.0, max(0.0, value)), math.sqrt(1 / known))

@@ -57,8 +57,11 @@ def compare(before: Measured, after: Measured, *, across_graphs: bool = False) -
     between = {cell: between_runs(*pair) for cell, pair in fingerprints.items()}
     under_load = {cell: between_runs(*pair, sustained=True) for cell, pair in fingerprints.items()}
     times = {key: _levels(*pair) for key, pair in compared.items()}
-    beside, follows = normalized(compared, pairs)
-    judged, device, outlying = changes({**times, **beside}, between, device_effect(pairs, between))
+    beyond = normalized(compared, pairs)
+    beside = beyond.rows
+    judged, device, outlying = changes(
+        {**times, **beside}, between, device_effect(pairs, between), unknown=beyond.unknown
+    )
     alone, _, outlying_alone = changes(times, between)
     graphs = {} if across_graphs else {key: calls_of(*pair, SUSTAINED) for key, pair in compared.items()}
     calls = {key: one for key, one in graphs.items() if one}
@@ -80,7 +83,7 @@ def compare(before: Measured, after: Measured, *, across_graphs: bool = False) -
             sustained=sustained.get(key),
             note=note,
             sustained_note=calls.get(key),
-            follows=follows.get(key),
+            follows=beyond.follows.get(key),
         )
         for key, note in notes.items()
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -45,29 +46,39 @@ def device_effect(cells: Mapping[CellKey, Pairs], between: Mapping[CellKey, Betw
     return widened(mean_effect(effects), next(between[cell] for cell in cells)) if effects else None
 
 
-def normalized(
-    compared: Mapping[RowKey, tuple[Record, Record]], controls: Mapping[CellKey, Pairs]
-) -> tuple[dict[RowKey, Sides], dict[RowKey, float]]:
-    """Return the levels of times less what follows from the control kernel's, and by how much they follow it.
+@dataclass(frozen=True, kw_only=True)
+class Normalized:
+    """Times less what follows from the control kernel's, by row: of rows where each process has it."""
 
-    Of rows where each process has it. The latter is estimated for each variant of a cell from all its workloads, see
-    `stats.following`.
-    """
-    groups: dict[tuple[object, ...], dict[RowKey, tuple[Sides, Sides]]] = {}
+    rows: Mapping[RowKey, Sides]
+    follows: Mapping[RowKey, float]  # by how much a variant's time follows the control kernel's, 0 to 1
+    unknown: Mapping[tuple[str, str, str], float]  # by variant of a cell: the error of a change from not knowing that
+
+
+def normalized(compared: Mapping[RowKey, tuple[Record, Record]], controls: Mapping[CellKey, Pairs]) -> Normalized:
+    """Return the levels of times less what follows from the control kernel's, see `stats.following`."""
+    groups: dict[tuple[str, str, str, int, int], dict[RowKey, tuple[Sides, Sides]]] = {}
     for key, pair in compared.items():
         if over := _over_control(*pair, controls.get(key[:2], {})):
             times = levels(first_timing(pair[0]).samples_ms), levels(first_timing(pair[1]).samples_ms)
-            groups.setdefault((*key[:3], *map(len, times)), {})[key] = times, over
-    found: dict[RowKey, Sides] = {}
-    slopes: dict[RowKey, float] = {}
-    for group in groups.values():
-        own = [np.array([times[side] for times, _ in group.values()]) for side in (0, 1)]
-        over_control = [np.array([over[side] for _, over in group.values()]) for side in (0, 1)]
-        before, after = following.beyond(own, over_control)
-        slopes |= dict.fromkeys(group, following.slope(own, over_control))
-        for key, *sides in zip(group, before.tolist(), after.tolist(), strict=True):
-            found[key] = tuple(sides[0]), tuple(sides[1])
-    return {key: found[key] for key in compared if key in found}, slopes
+            groups.setdefault((*key[:3], len(times[0]), len(times[1])), {})[key] = times, over
+    several = [
+        following.Beside(
+            [np.array([times[side] for times, _ in group.values()]) for side in (0, 1)],
+            [np.array([over[side] for _, over in group.values()]) for side in (0, 1)],
+        )
+        for group in groups.values()
+    ]
+    rows: dict[RowKey, Sides] = {}
+    follows: dict[RowKey, float] = {}
+    unknown: dict[tuple[str, str, str], float] = {}
+    for (which, group), beside, slope in zip(groups.items(), several, following.slopes(several), strict=True):
+        before, after = slope.beyond(beside)
+        for key, first, second in zip(group, before.tolist(), after.tolist(), strict=True):
+            rows[key], follows[key] = (tuple(first), tuple(second)), slope.value
+        error = slope.error * abs(beside.control_change)
+        unknown[which[:3]] = max(error, unknown.get(which[:3], 0.0))
+    return Normalized(rows={key: rows[key] for key in compared if key in rows}, follows=follows, unknown=unknown)
 
 
 def _over_control(old: Record, new: Record, pairs: Pairs) -> Sides | None:

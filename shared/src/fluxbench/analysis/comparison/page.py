@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,18 +23,20 @@ def changes(
     *,
     least: float = 0.0,
     apart: bool = False,
+    unknown: Mapping[tuple[str, str, str], float] | None = None,
 ) -> tuple[dict[RowKey, Change], Change | None, tuple[OutlyingProcess, ...]]:
     """Return the change of each row, that of the device, which is one more variant of the page, and what is outlying.
 
     Rows of a variant in a cell belong together where they have equally many processes. No change is significant up to
-    `least`, a share. `apart` is as in `pooling.effects`.
+    `least`, a share. `apart` is as in `pooling.effects`. `unknown` is a standard error that a variant's change has
+    beyond that of its processes and runs.
     """
     groups: dict[tuple[str, str, str, int, int], list[RowKey]] = {}
     for key, (before, after) in rows.items():
         groups.setdefault((*key[:3], len(before), len(after)), []).append(key)
     found, outliers = effects(
         [tuple(np.array([rows[key][side] for key in keys]) for side in (0, 1)) for keys in groups.values()],  # type: ignore[misc]
-        [between[which[:2]] for which in groups],
+        [_with(between[which[:2]], (unknown or {}).get(which[:3], 0.0)) for which in groups],
         apart=apart,
     )
     of_device = [VariantEffects(mean=device, departures=(), rows=(device,))] if device else []
@@ -56,3 +60,8 @@ def changes(
         for one in outliers
     )
     return {key: by_key[key] for key in rows}, judged[-1][0] if device else None, outlying
+
+
+def _with(runs: BetweenRuns, error: float) -> BetweenRuns:
+    """Return how far runs differ where a change from one to the other has this standard error too."""
+    return replace(runs, variant=math.sqrt(runs.variant**2 + error**2 / 2)) if error else runs

@@ -219,7 +219,8 @@ def _beside_control(records: Sequence[Record], controls: Mapping[str, ControlTim
 def _normalized(runs: Sequence[Run]) -> list[Run]:
     """Return runs with the levels of the variants that all have, less what follows from the control kernel's."""
     keys = [key for key in runs[0].levels if all(key in run.levels for run in runs)]
-    beyond = {key: following.beyond(*([run.levels[key][:, which] for run in runs] for which in (0, 1))) for key in keys}
+    beside = [following.Beside(*([run.levels[key][:, which] for run in runs] for which in (0, 1))) for key in keys]
+    beyond = {key: slope.beyond(one) for key, one, slope in zip(keys, beside, following.slopes(beside), strict=True)}
     return [replace(run, levels={key: beyond[key][place] for key in keys}) for place, run in enumerate(runs)]
 
 
