@@ -61,7 +61,7 @@ def test_the_device_is_told_from_what_runs_on_it(variant: float, device: float, 
     assert found.device.low <= device <= found.device.high
     expected = Verdict.SAME if variant == 1 else Verdict.SLOWER if variant > 1 else Verdict.FASTER
     assert verdicts(flex) == {expected}
-    assert verdicts(others) == {Verdict.SAME}
+    assert verdicts(others) <= {Verdict.SAME, Verdict.UNDECIDED}
     assert set(found.beyond_device) >= (set(flex) if variant != 1 else set())
     assert found.without_control == ()
     for row in flex:

@@ -278,6 +278,20 @@ def test_a_device_that_its_heat_slows_rests_and_warms_up_again(clock: Clock, res
     assert len(taken.windows) == taken.warm_up + 4  # as long a block as any
 
 
+def test_a_rest_is_in_no_window(clock: Clock) -> None:
+    class Hot(Queue):
+        def is_hot(self) -> bool:
+            return not clock.slept
+
+    stopwatch = Hot(clock)
+    plan = dataclasses.replace(PLAN, rest_of_hot_s=5.0)
+    calls = {"small": stopwatch.call(0.01, launch_s=0.0001)}
+    taken = sustain(stopwatch, calls, {"small": 0.01}, {"small": InTurn()}, plan)
+    assert clock.slept == [5.0]
+    assert max(end - begin for begin, end in taken.windows) < 0.05
+    assert all(first[1] <= second[0] for first, second in itertools.pairwise(taken.windows))
+
+
 def test_a_device_that_stays_hot_is_measured_all_the_same(clock: Clock) -> None:
     class Hot(LikeAGPU):
         def is_hot(self) -> bool:

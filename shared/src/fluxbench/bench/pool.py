@@ -36,10 +36,18 @@ _COMPILERS = 4  # that share the other cores at once: of as many cells, where mo
 FIRST_COUNTS = 2  # as many steps as one of a later process: the first compiles, checks all and profiles
 # Variables that workers do not inherit, or how they begin: of compilers; of threads and of what a CPU computes with; of
 # what torch, cuBLAS and the driver do instead of what they do by themselves. Others tell where something is.
+_HARMLESS = {"MKL_THREADING_LAYER", "KMP_DUPLICATE_LIB_OK"}  # without which some interpreters do not start
 _DECIDING = (
     *("TORCHDYNAMO_", "TORCH_COMPILE_", "TORCHINDUCTOR_", "TRITON_INTERPRET"),
     *("OMP_", "GOMP_", "KMP_", "MKL_", "ONEDNN_", "DNNL_", "OPENBLAS_", "ATEN_"),
-    *("CUBLAS_", "CUBLASLT_", "NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "TORCH_BLAS_PREFER_"),
+    *(
+        "CUBLAS_",
+        "CUBLASLT_",
+        "TORCH_CUDNN_",
+        "NVIDIA_TF32_OVERRIDE",
+        "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+        "TORCH_BLAS_PREFER_",
+    ),
     *("CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"),
     *("PYTORCH_NO_CUDA_MEMORY_CACHING",),
 )
@@ -172,7 +180,7 @@ def _start(
 
 def _decides(name: str) -> bool:
     """Whether a variable decides what runs, or how fast: compiled forms are eager with TORCHDYNAMO_DISABLE."""
-    return name in variants.VARIABLES or name.startswith(_DECIDING)
+    return name in variants.VARIABLES or (name.startswith(_DECIDING) and name not in _HARMLESS)
 
 
 class _Position:

@@ -74,12 +74,13 @@ class Slope:
 def slopes(variants: Sequence[Beside]) -> list[Slope]:
     """Return the slope of each variant, of two sides or of several runs.
 
-    Where the control kernel's time changed between two sides by more than its processes explain (5%), a slope from
-    small differences between these, which are partly the control kernel's own, says little of such a change. Then all
-    variants together tell how kernels follow it, or what is usual does.
+    Where the control kernel's time changed between two sides by more than its processes explain (5%), all variants
+    together tell how kernels follow such a change. Where they are too few, what is usual does: a slope from the small
+    differences between processes, which are partly the control kernel's own, says too little of it.
     """
     of_page = _of_page(variants)
-    return [_slope((), *of_page) if _has_changed(one) else _slope(one.sides, *_USUAL) for one in variants]
+    alone = _slope((), *_USUAL)
+    return [_slope(one.sides, *(of_page or _USUAL)) if of_page or not _has_changed(one) else alone for one in variants]
 
 
 def _has_changed(one: Beside) -> bool:
@@ -89,11 +90,12 @@ def _has_changed(one: Beside) -> bool:
     return change.df > 0 and abs(change.log_ratio) > critical(0.05, change.df) * change.se
 
 
-def _of_page(variants: Sequence[Beside]) -> tuple[float, float]:
-    """Return how kernels follow a device that changed: mean and standard deviation."""
+def _of_page(variants: Sequence[Beside]) -> tuple[float, float] | None:
+    """Return how kernels follow a device that changed: mean and standard deviation; None where that is not known."""
     changes = [one.control_change for one in variants]
-    if len(variants) < _SEVERAL or abs(median(changes)) < _CHANGED:
-        return _USUAL
+    has_changed = sum(map(_has_changed, variants)) > len(variants) / 2
+    if len(variants) < _SEVERAL or not has_changed or abs(median(changes)) < _CHANGED:
+        return None
     seen = [one.change / change for one, change in zip(variants, changes, strict=True) if abs(change) >= _CHANGED / 2]
     middle = median(seen)
     return middle, max(_LEAST_WITHIN, _NORMAL * median(abs(one - middle) for one in seen))

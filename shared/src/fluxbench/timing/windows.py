@@ -92,7 +92,7 @@ class Windows:
             self._finish()
         ends = self._ends()
         follows = [self._launched[0].began, *ends[:-1]]
-        begins = follows if self._at_once > 1 else [one.began for one in self._launched]
+        begins = [max(one.began, begin) for one, begin in zip(self._launched, follows, strict=True)]
         self.spans = list(zip(begins, [*ends[:-1], self._over[-1]], strict=True))
         self.ahead_s = [end - one.ended for one, end in zip(self._launched, ends, strict=True)]
         self.waited = [begin <= one.ended for one, begin in zip(self._launched, follows, strict=True)]
