@@ -52,7 +52,7 @@ def test_a_row_that_lacks_memory_beside_others_passes_alone(tmp_path: Path, cond
 
 @pytest.mark.parametrize(
     ("factors", "processes"),
-    [((3.0, 3.0, 3.0), 2), ((1.0, 1.0, 3.0), 3), ((1.0, 1.03, 3.0, 3.0, 3.0), 3)],  # of the others, of a row alone
+    [((3.0, 3.0, 3.0), 2), ((1.0, 1.0, 3.0), 3), ((1.0, 1.03, 1.01, 1.01, 1.01), 3)],  # of the others, of a row alone
 )
 def test_a_row_that_passes_alone_has_as_many_processes_as_it_needs_beside_the_others(
     tmp_path: Path, factors: tuple[float, ...], processes: int

@@ -45,6 +45,7 @@ def test_time_that_a_worker_waits_for_the_device_is_not_the_cells(
     [
         ((1.0, 1.001, 1.0), 3),  # as the others
         ((1.0, 1.03, 1.0, 1.0, 1.0), 5),  # too wide for half a percent, up to the most
+        ((1.0, 1.3, 0.8), 3),  # so wide that two more would decide nothing
         ((1.2, 1.21, 1.2), 3),  # slower, so that less is asked of it
         ((3.0, 3.01), 2),  # so slow that it decides nothing
     ],

@@ -165,7 +165,8 @@ class Batch:
 
         What is measured alone is so in as many as its other rows, beside which fewer would have no interval
         (`timings.timings_of`). Beyond `processes` those of which a sustained interval is wider than it must be, at any
-        workload; that of the reference too, if it is measured here: it has a block in every process anyway.
+        workload, and not by so much that two more processes decide nothing; that of the reference too, if it is
+        measured here: it has a block in every process anyway.
         """
         if not self.sustained:
             return list(self.variants) if process < self.processes else []
@@ -180,7 +181,7 @@ class Batch:
         if process < self.processes:
             slow = {name for name, its in known.items() if is_slow(width.ratio for width in its)}
             return [name for name in known if name not in slow or self._elsewhere(collected, name) > process]
-        return [name for name, its in known.items() if not all(width.enough for width in its)]
+        return [name for name, its in known.items() if any(width.gains for width in its)]
 
     def _elsewhere(self, collected: Collected, name: str) -> int:
         """Return how many processes measured a variant at other workloads of the same operations, of what is alone."""

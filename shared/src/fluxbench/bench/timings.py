@@ -50,6 +50,9 @@ def _of_operation(cell: Cell) -> dict[str, dict[str, dict[str, Timing]]]:
 LEAST = 2  # processes that measure every variant
 _ENOUGH = 3  # of which a workload has times where more measured others of the variant
 _SLOW = 1.5  # over the reference's time
+_HOPELESS = (
+    10  # times as wide as it must be, after three processes: two more halve such an interval, and decide nothing
+)
 
 
 class Width(NamedTuple):
@@ -62,6 +65,11 @@ class Width(NamedTuple):
     def enough(self) -> bool:
         """Whether the interval is as narrow as a record's must be."""
         return self.half <= sustained_within(self.ratio)
+
+    @property
+    def gains(self) -> bool:
+        """Whether a further process can make it so narrow, or nearly."""
+        return not self.enough and self.half <= _HOPELESS * sustained_within(self.ratio)
 
 
 def widths(collected: Collected, workloads: Collection[str]) -> dict[str, dict[str, Width]]:
