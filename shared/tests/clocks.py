@@ -95,6 +95,20 @@ def small_control(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control_kernel, "load", lambda device: none if device.type == "cpu" else real(device))
 
 
+class InTurn:
+    """What calls get in turn, and what the last of each window returned."""
+
+    def __init__(self, *given: Any) -> None:
+        self.given = itertools.cycle(given or (None,))
+        self.kept: list[Any] = []
+
+    def turn(self, calls: int) -> list[Any]:
+        return list(itertools.islice(self.given, calls))
+
+    def keep(self, outputs: Any) -> None:
+        self.kept.append(outputs)
+
+
 class LikeAGPU(Stopwatch):
     """Events as a CPU's, on the road of a GPU; it notes what it is asked to do."""
 

@@ -10,25 +10,11 @@ from typing import Any
 
 import pytest
 import torch
-from clocks import ON_CPU, PLAN, Clock, LikeAGPU, Queue
+from clocks import ON_CPU, PLAN, Clock, InTurn, LikeAGPU
 
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.stopwatch import Stopwatch
 from fluxbench.timing.sustained import Block, launched_ms, one_by_one, sustain
-
-
-class InTurn:
-    """What calls get in turn, and what the last of each window returned."""
-
-    def __init__(self, *given: Any) -> None:
-        self.given = itertools.cycle(given or (None,))
-        self.kept: list[Any] = []
-
-    def turn(self, calls: int) -> list[Any]:
-        return list(itertools.islice(self.given, calls))
-
-    def keep(self, outputs: Any) -> None:
-        self.kept.append(outputs)
 
 
 def block(clock: Clock, durations: Callable[[int], float], *, plan: Plan = PLAN, call_s: float = 0.001) -> Block:
@@ -132,71 +118,6 @@ def test_on_a_gpu_the_first_call_of_a_window_is_not_timed(clock: Clock) -> None:
     assert seen[:6] == ["small 0", "small 1", "smaller 1", "smaller 0", "small 1", "smaller 1"]
 
 
-class Slow(InTurn):
-    """What the host takes some time to choose."""
-
-    def __init__(self, clock: Clock, seconds: float) -> None:
-        super().__init__()
-        self.clock, self.seconds = clock, seconds
-
-    def turn(self, calls: int) -> list[Any]:
-        self.clock.now += self.seconds
-        return super().turn(calls)
-
-
-def test_on_a_gpu_the_next_window_is_in_the_queue_before_one_is_over(clock: Clock) -> None:
-    stopwatch = Queue(clock)
-    calls = {"small": stopwatch.call(0.01, launch_s=0.0001), "smaller": stopwatch.call(0.02, launch_s=0.0001)}
-    given = {"small": Slow(clock, 0.004), "smaller": InTurn()}
-    taken = sustain(stopwatch, calls, {"small": 0.01, "smaller": 0.02}, given, PLAN)
-    assert stopwatch.idle_s == pytest.approx(0.0)  # although the host takes 4 ms between two windows
-    assert {name: samples[-1] for name, samples in taken.samples_ms.items()} == {
-        "small": pytest.approx(10.0),
-        "smaller": pytest.approx(20.0),
-    }
-    ends = [end for _, end in taken.windows]
-    assert [begin for begin, _ in taken.windows[1:]] == ends[:-1]  # one begins as another ends
-    lasted_s = [end - begin for begin, end in taken.windows[2:-1]]
-    assert lasted_s == pytest.approx([0.04 if index % 2 else 0.05 for index in range(1, len(lasted_s) + 1)])
-    assert taken.loads
-    assert {len(samples) for samples in taken.samples_ms.values()} == {len(taken.windows)}
-    assert clock.now >= stopwatch.free_at  # nothing is left to do after a block
-
-
-@pytest.mark.parametrize(("launch_s", "is_bound"), [(0.0099, False), (0.0101, True)])
-def test_a_block_is_launch_bound_where_the_host_takes_longer_than_the_device(
-    clock: Clock, launch_s: float, is_bound: bool
-) -> None:
-    stopwatch = Queue(clock)
-    calls = {"small": stopwatch.call(0.01, launch_s=launch_s)}
-    plan = dataclasses.replace(PLAN, max_warm_up_s=3.0, warm_up_s=3.0, min_block_s=1.0)  # until the host is ahead
-    taken = sustain(stopwatch, calls, {"small": 0.002}, {"small": InTurn()}, plan)
-    assert taken.loads != is_bound
-    assert taken.ahead_ms == pytest.approx(10 if is_bound else 52, abs=1)  # the last call, or most of a window
-
-
-def test_what_a_block_leaves_on_another_stream_is_in_its_last_window(clock: Clock) -> None:
-    class Aside(Queue):
-        """Each call leaves 5 ms of work that no event of its stream comes after."""
-
-        aside_s = 0.0
-
-        def wait(self) -> None:
-            super().wait()
-            clock.now += self.aside_s
-
-    stopwatch = Aside(clock)
-    inner = stopwatch.call(0.01, launch_s=0.0001)
-
-    def call(given: Any) -> Any:
-        stopwatch.aside_s += 0.005
-        return inner(given)
-
-    taken = sustain(stopwatch, {"small": call}, {"small": 0.01}, {"small": InTurn()}, PLAN)
-    begin, end = taken.windows[-1]
-    assert end - begin == pytest.approx(2 * len(taken.windows) * 0.005 + 0.02, rel=0.05)
-
-
 def test_windows_in_which_the_host_was_held_up_are_known(clock: Clock) -> None:
     durations = itertools.cycle([0.01] * 9 + [0.014, 0.012])  # a call alone is a window
     calls = {"small": clock.call(durations)}
@@ -205,18 +126,6 @@ def test_windows_in_which_the_host_was_held_up_are_known(clock: Clock) -> None:
     assert late
     assert taken.stalled == {"small": late}
     assert sustain(Stopwatch(ON_CPU), calls, {"small": 0.01}, {"small": InTurn()}, PLAN).stalled == {}
-
-
-@pytest.mark.parametrize(("held_up_s", "waits"), [(0.008, False), (0.05, True)])
-def test_a_host_that_is_held_up_counts_where_the_device_waits_for_it(
-    clock: Clock, held_up_s: float, waits: bool
-) -> None:
-    stopwatch = Queue(clock)
-    launch_s = itertools.chain([0.0001] * 41, [held_up_s], itertools.repeat(0.0001))  # a window has two calls
-    calls = {"small": stopwatch.call(0.01, launch_s=launch_s)}
-    taken = sustain(stopwatch, calls, {"small": 0.01}, {"small": InTurn()}, PLAN)
-    assert taken.stalled == {"small": [20] if waits else []}
-    assert (max(taken.samples_ms["small"]) > 11) == waits
 
 
 def test_on_a_gpu_calls_may_begin_on_an_idle_device_each(clock: Clock) -> None:
@@ -276,20 +185,6 @@ def test_a_device_that_its_heat_slows_rests_and_warms_up_again(clock: Clock, res
     hot = [ms for ms in taken.samples_ms["small"] if ms > 108]
     assert (len(hot), taken.warm_up) == ((2, 3) if rest_s else (len(taken.windows), 1))  # of which the last is cool
     assert len(taken.windows) == taken.warm_up + 4  # as long a block as any
-
-
-def test_a_rest_is_in_no_window(clock: Clock) -> None:
-    class Hot(Queue):
-        def is_hot(self) -> bool:
-            return not clock.slept
-
-    stopwatch = Hot(clock)
-    plan = dataclasses.replace(PLAN, rest_of_hot_s=5.0)
-    calls = {"small": stopwatch.call(0.01, launch_s=0.0001)}
-    taken = sustain(stopwatch, calls, {"small": 0.01}, {"small": InTurn()}, plan)
-    assert clock.slept == [5.0]
-    assert max(end - begin for begin, end in taken.windows) < 0.05
-    assert all(first[1] <= second[0] for first, second in itertools.pairwise(taken.windows))
 
 
 def test_a_device_that_stays_hot_is_measured_all_the_same(clock: Clock) -> None:

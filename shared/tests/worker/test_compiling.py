@@ -11,20 +11,16 @@ from typing import Any
 
 import pytest
 import torch
-from fakes import TINIER, TINY, until
+from fakes import until
 from workers import register, variant
 
 from fluxbench.core.device_lock import DeviceLock
 from fluxbench.operations.shapes import AttentionCall
 from fluxbench.variants._base import YES, Capabilities
-from fluxbench.worker import first_compile
 from fluxbench.worker.compiling import given_back_while_compiling
 from fluxbench.worker.device_use import DeviceUse
-from fluxbench.worker.first_compile import FirstCompile
 from fluxbench.worker.probing import probe
 from fluxbench.worker.request import Request
-
-VERSIONS = {"torch": "2.11.0", "triton": "3.6.0"}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -264,38 +260,3 @@ def test_cute_dsl_leaves_the_device_as_torch_has_it(cute: CuteCompiler, benchmar
     with lock.held(short=False), given_back_while_compiling(lock, lambda _: None):
         cute(lambda: None)
     assert cute.seen[-1]
-
-
-def first_s(folder: Path, measured_s: float | None, **fields: object) -> float | None:
-    asked = {"variant": "flex", "workload": TINY, "versions": VERSIONS, **fields}
-    return FirstCompile(folder, **asked).seconds(measured_s)  # type: ignore[arg-type]
-
-
-def test_the_first_compilation_is_measured_once(tmp_path: Path) -> None:
-    assert first_s(tmp_path, 8.5) == 8.5
-    assert first_s(tmp_path, 0.1) == 8.5  # loaded from the caches
-    assert first_s(tmp_path, 2.5, workload=TINIER) == 2.5
-    assert first_s(tmp_path, 3.5, variant="flex_compile_d") == 3.5
-    assert first_s(tmp_path, 4.5, versions={**VERSIONS, "triton": "3.9.0"}) == 4.5
-    assert first_s(tmp_path, None, variant="torch_math") is None
-
-
-def test_what_python_keeps_of_its_sources_makes_no_compilation_the_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "kernels").mkdir()
-    (tmp_path / "kernels" / "flash.py").write_text("1")
-    monkeypatch.setattr(first_compile, "_PACKAGE", tmp_path)
-    before = first_compile.sources.__wrapped__()
-    (tmp_path / "kernels" / "__pycache__").mkdir()
-    (tmp_path / "kernels" / "__pycache__" / "flash.cpython-312.pyc").write_bytes(b"2")
-    assert first_compile.sources.__wrapped__() == before
-    (tmp_path / "kernels" / "flash.py").write_text("3")
-    assert first_compile.sources.__wrapped__() != before
-
-
-def test_of_a_compilation_that_was_interrupted_nothing_is_known(tmp_path: Path) -> None:
-    FirstCompile(tmp_path, "flex", TINY, VERSIONS)  # killed before it ended; the caches hold a part
-    assert first_s(tmp_path, 0.1) is None
-    next(tmp_path.glob("*.json")).write_text('{"', encoding="utf-8")  # a full disk
-    assert first_s(tmp_path, 0.1) is None
