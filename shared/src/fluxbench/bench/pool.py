@@ -36,21 +36,14 @@ _COMPILERS = 4  # that share the other cores at once: of as many cells, where mo
 FIRST_COUNTS = 2  # as many steps as one of a later process: the first compiles, checks all and profiles
 # Variables that workers do not inherit, or how they begin: of compilers; of threads and of what a CPU computes with; of
 # what torch, cuBLAS and the driver do instead of what they do by themselves. Others tell where something is.
-_HARMLESS = {"MKL_THREADING_LAYER", "KMP_DUPLICATE_LIB_OK"}  # without which some interpreters do not start
 _DECIDING = (
     *("TORCHDYNAMO_", "TORCH_COMPILE_", "TORCHINDUCTOR_", "TRITON_INTERPRET"),
     *("OMP_", "GOMP_", "KMP_", "MKL_", "ONEDNN_", "DNNL_", "OPENBLAS_", "ATEN_"),
-    *(
-        "CUBLAS_",
-        "CUBLASLT_",
-        "TORCH_CUDNN_",
-        "NVIDIA_TF32_OVERRIDE",
-        "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
-        "TORCH_BLAS_PREFER_",
-    ),
-    *("CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"),
-    *("PYTORCH_NO_CUDA_MEMORY_CACHING",),
+    *("CUBLAS_", "CUBLASLT_", "TORCH_CUDNN_", "TORCH_BLAS_PREFER_", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"),
+    *("NVIDIA_TF32_OVERRIDE", "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS"),
+    *("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING"),
 )
+_HARMLESS = {"MKL_THREADING_LAYER", "KMP_DUPLICATE_LIB_OK"}  # without which some interpreters do not start
 _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 
 

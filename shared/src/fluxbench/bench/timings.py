@@ -50,9 +50,8 @@ def _of_operation(cell: Cell) -> dict[str, dict[str, dict[str, Timing]]]:
 LEAST = 2  # processes that measure every variant
 _ENOUGH = 3  # of which a workload has times where more measured others of the variant
 _SLOW = 1.5  # over the reference's time
-_HOPELESS = (
-    10  # times as wide as it must be, after three processes: two more halve such an interval, and decide nothing
-)
+# Times as wide as it must be, after three processes: two more halve such an interval, and decide nothing.
+_HOPELESS = 10
 
 
 class Width(NamedTuple):

@@ -13,7 +13,6 @@ from fluxbench.notebook.build import Built
 from fluxbench.notebook.revisions import read_cells
 from fluxbench.notebook.store import Result, Store
 from fluxbench.records import files
-from fluxbench.records.status import Status
 
 
 def of_rerun(built: Built, reports: Path) -> Comparison | None:
@@ -43,11 +42,7 @@ def _new(built: Built, cell_id: str) -> Path | None:
 def _timed(result: Result, store: Store) -> Result:
     """Return a result, or the last one before it that has a time where it has none."""
     earlier = (one for one in store.good(result.cell) if one.number <= result.number)
-    return next((one for one in earlier if _has_time(one)), result)
-
-
-def _has_time(result: Result) -> bool:
-    return any(record.status is Status.PASSED for record in result.records or ())
+    return next((one for one in earlier if one.has_time), result)
 
 
 def _measured(paths: Iterable[Path]) -> Measured:

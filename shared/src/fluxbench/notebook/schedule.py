@@ -29,7 +29,6 @@ from fluxbench.notebook.store import Result
 from fluxbench.notebook.times import Span
 from fluxbench.notebook.width import Width
 from fluxbench.records.fingerprint import Fingerprint
-from fluxbench.records.status import Status
 
 _TICK_S = 0.2
 
@@ -285,7 +284,7 @@ class Schedule:
 
 def _measured(result: Result) -> bool:
     """Whether a result has a time, or is one of a measuring cell without records."""
-    return not result.records or any(record.status is Status.PASSED for record in result.records)
+    return not result.records or result.has_time
 
 
 def _of_needs(code: CodeCell, ids: set[str]) -> list[str]:

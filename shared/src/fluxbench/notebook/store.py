@@ -25,6 +25,7 @@ from fluxbench.core.files import open_regular, remove, write_text
 from fluxbench.notebook.document import Document, unsafe_artifact
 from fluxbench.records import files
 from fluxbench.records.schema import Record, RecordError
+from fluxbench.records.status import Status
 
 _RESULT, _DISPLAY = "result.json", "display.html"
 
@@ -67,6 +68,11 @@ class Result:
             )
         except (OSError, RecordError):
             return None
+
+    @property
+    def has_time(self) -> bool:
+        """Whether a record that the cell left has a time."""
+        return any(record.status is Status.PASSED for record in self.records or ())
 
     @cached_property
     def display(self) -> str | None:

@@ -20,8 +20,6 @@ from fluxbench.stats.pooling import Levels
 from fluxbench.stats.significance import effect
 from fluxbench.stats.student import critical
 
-# Of a kernel of which nothing else is known: mean and standard deviation, by six sessions of the certificate.
-_USUAL = 0.6, 0.4
 _SCATTER = 0.001  # of a process's mean beyond the control kernel's, at least
 # Where the device changed by so much, and so many variants were measured, these tell how kernels follow it: most of
 # them have not changed themselves.
@@ -71,6 +69,9 @@ class Slope:
         return [(1 - self.value) * time + self.value * over for time, over in pairs]
 
 
+_USUAL = Slope(0.6, 0.4)  # of a kernel of which nothing else is known, by six sessions of the certificate
+
+
 def slopes(variants: Sequence[Beside]) -> list[Slope]:
     """Return the slope of each variant, of two sides or of several runs.
 
@@ -78,9 +79,9 @@ def slopes(variants: Sequence[Beside]) -> list[Slope]:
     together tell how kernels follow such a change. Where they are too few, what is usual does: a slope from the small
     differences between processes, which are partly the control kernel's own, says too little of it.
     """
-    of_page = _of_page(variants)
-    alone = _slope((), *_USUAL)
-    return [_slope(one.sides, *(of_page or _USUAL)) if of_page or not _has_changed(one) else alone for one in variants]
+    if of_page := _of_page(variants):
+        return [_slope(one, of_page) for one in variants]
+    return [_USUAL if _has_changed(one) else _slope(one, _USUAL) for one in variants]
 
 
 def _has_changed(one: Beside) -> bool:
@@ -90,21 +91,22 @@ def _has_changed(one: Beside) -> bool:
     return change.df > 0 and abs(change.log_ratio) > critical(0.05, change.df) * change.se
 
 
-def _of_page(variants: Sequence[Beside]) -> tuple[float, float] | None:
-    """Return how kernels follow a device that changed: mean and standard deviation; None where that is not known."""
+def _of_page(variants: Sequence[Beside]) -> Slope | None:
+    """Return how kernels follow a device that changed; None where that is not known."""
     changes = [one.control_change for one in variants]
     has_changed = sum(map(_has_changed, variants)) > len(variants) / 2
     if len(variants) < _SEVERAL or not has_changed or abs(median(changes)) < _CHANGED:
         return None
     seen = [one.change / change for one, change in zip(variants, changes, strict=True) if abs(change) >= _CHANGED / 2]
     middle = median(seen)
-    return middle, max(_LEAST_WITHIN, _NORMAL * median(abs(one - middle) for one in seen))
+    return Slope(middle, max(_LEAST_WITHIN, _NORMAL * median(abs(one - middle) for one in seen)))
 
 
-def _slope(sides: Sequence[tuple[Levels, Levels]], usual: float, within: float) -> Slope:
+def _slope(one: Beside, usual: Slope) -> Slope:
+    """Return a variant's slope by its processes, and by what is `usual`."""
     squares = products = own = 0.0
     df = -1
-    for time, control in sides:
+    for time, control in one.sides:
         apart = control - control.mean()
         squares += float(apart @ apart)
         products += float(apart @ time)
@@ -112,6 +114,6 @@ def _slope(sides: Sequence[tuple[Levels, Levels]], usual: float, within: float) 
         df += len(time) - 1
     left = own - products**2 / squares if squares else own
     scatter = max(_SCATTER**2, left / df if df > 0 else 0.0)
-    known = 1 / within**2 + squares / scatter
-    value = (usual / within**2 + products / scatter) / known
+    known = 1 / usual.error**2 + squares / scatter
+    value = (usual.value / usual.error**2 + products / scatter) / known
     return Slope(min(1.0, max(0.0, value)), math.sqrt(1 / known))

@@ -12,7 +12,7 @@ from typing import Any
 from fluxbench.stats.student import critical
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.stopwatch import Stopwatch
-from fluxbench.timing.windows import GRAPH_LAUNCH_S, Given, Windows, launch, turns_of
+from fluxbench.timing.windows import GRAPH_LAUNCH_S, Given, Launch, Windows, launch, of_workloads, turns_of
 
 _STALL = 0.25  # of the time of a turn's calls, by which the host took longer than usual to launch them
 _CONVERGED_WITHIN = 0.003  # half the 95% interval of a block's mean: no more windows are taken
@@ -55,7 +55,7 @@ class Block:
         return all(self.ahead_ms >= statistics.median(samples) for samples in self.samples_ms.values())
 
 
-def one_by_one(call: Callable[[Any], Any]) -> Callable[[Sequence[Any]], Any]:
+def one_by_one(call: Callable[[Any], Any]) -> Launch:
     """Return what makes the calls of a turn one by one, and returns what the last of them does."""
 
     def launch(turn: Sequence[Any]) -> Any:
@@ -73,7 +73,7 @@ def sustain(
     call_s: Mapping[str, float],
     given: Mapping[str, Given],
     plan: Plan,
-    launches: Mapping[str, Callable[[Sequence[Any]], Any]] | None = None,
+    launches: Mapping[str, Launch] | None = None,
     *,
     idle: bool = False,
     replays: bool = False,
@@ -161,13 +161,13 @@ def launched_ms(
     calls[last](turns[last][0])
     launches = {workload: one_by_one(call) for workload, call in calls.items()}
     launch(stopwatch, launches, turns, given, idle=True)
-    totals_ms = zip(launches, stopwatch.between_ms()[::2], strict=True)
-    return {workload: total / counts[workload] for workload, total in totals_ms}
+    totals_ms = of_workloads(launches, stopwatch.between_ms())
+    return {workload: total / counts[workload] for workload, total in totals_ms.items()}
 
 
 def _warmed(
     stopwatch: Stopwatch,
-    launches: Mapping[str, Callable[[Sequence[Any]], Any]],
+    launches: Mapping[str, Launch],
     counts: Mapping[str, int],
     given: Mapping[str, Given],
     plan: Plan,
@@ -181,7 +181,7 @@ def _warmed(
         turns = turns_of(given, counts)  # contents are put before the spin, which would be over after it
         stopwatch.spin(GRAPH_LAUNCH_S, 1)
         launch(stopwatch, launches, turns, given, idle=False)
-        totals_ms = dict(zip(launches, stopwatch.between_ms()[::2], strict=True))
+        totals_ms = of_workloads(launches, stopwatch.between_ms())
         busy_ms += sum(totals_ms.values())
     return {workload: max(1, round(1e3 * plan.replay_s / total)) for workload, total in totals_ms.items()}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -127,7 +127,7 @@ class Windows:
         one = self._launched[len(self._over)]
         times_ms = one.lap.between_ms() if one.lap else self._stopwatch.between_ms()
         self._over.append(time.monotonic())
-        totals_ms = dict(zip(self._launches, times_ms[::2], strict=True))
+        totals_ms = of_workloads(self._launches, times_ms)
         for workload, total in totals_ms.items():
             self.samples_ms[workload].append(total / self.counts[workload])
             self.launch_s[workload].append(one.launch_s[workload])
@@ -158,6 +158,11 @@ def launch(
         given[workload].keep(out)
         del out
     return seconds
+
+
+def of_workloads(launches: Iterable[str], between_ms: Sequence[float]) -> dict[str, float]:
+    """Return the time of each workload's calls in a window, of those between its events, in the order of launching."""
+    return dict(zip(launches, between_ms[::2], strict=True))
 
 
 def turns_of(given: Mapping[str, Given], counts: Mapping[str, int]) -> dict[str, Sequence[Any]]:

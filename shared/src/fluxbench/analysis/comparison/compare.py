@@ -57,7 +57,7 @@ def compare(before: Measured, after: Measured, *, across_graphs: bool = False) -
     between = {cell: between_runs(*pair) for cell, pair in fingerprints.items()}
     under_load = {cell: between_runs(*pair, sustained=True) for cell, pair in fingerprints.items()}
     times = {key: _levels(*pair) for key, pair in compared.items()}
-    beyond = normalized(compared, pairs)
+    beyond = normalized(compared, times, pairs)
     beside = beyond.rows
     judged, device, outlying = changes(
         {**times, **beside}, between, device_effect(pairs, between), unknown=beyond.unknown

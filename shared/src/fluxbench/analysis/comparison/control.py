@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fluxbench.analysis.comparison.levels import Samples, levels, mean_levels, normalized_levels
+from fluxbench.analysis.comparison.levels import Samples, mean_levels, normalized_levels
 from fluxbench.analysis.comparison.model import CellKey, Measured, NoControl, RowKey
-from fluxbench.analysis.comparison.page import Sides
+from fluxbench.analysis.comparison.page import Sides, by_variant
 from fluxbench.device.targets import BetweenRuns
 from fluxbench.records.schema import Record, Timing
 from fluxbench.stats import following
@@ -55,30 +55,29 @@ class Normalized:
     unknown: Mapping[tuple[str, str, str], float]  # by variant of a cell: the error of a change from not knowing that
 
 
-def normalized(compared: Mapping[RowKey, tuple[Record, Record]], controls: Mapping[CellKey, Pairs]) -> Normalized:
-    """Return the levels of times less what follows from the control kernel's, see `stats.following`."""
-    groups: dict[tuple[str, str, str, int, int], dict[RowKey, tuple[Sides, Sides]]] = {}
-    for key, pair in compared.items():
-        if over := _over_control(*pair, controls.get(key[:2], {})):
-            times = levels(first_timing(pair[0]).samples_ms), levels(first_timing(pair[1]).samples_ms)
-            groups.setdefault((*key[:3], len(times[0]), len(times[1])), {})[key] = times, over
+def normalized(
+    compared: Mapping[RowKey, tuple[Record, Record]], times: Mapping[RowKey, Sides], controls: Mapping[CellKey, Pairs]
+) -> Normalized:
+    """Return the levels of times less what follows from the control kernel's, see `stats.following`.
+
+    `times` are the levels of what is compared.
+    """
+    over = {key: one for key, pair in compared.items() if (one := _over_control(*pair, controls.get(key[:2], {})))}
+    groups = by_variant(over)
     several = [
-        following.Beside(
-            [np.array([times[side] for times, _ in group.values()]) for side in (0, 1)],
-            [np.array([over[side] for _, over in group.values()]) for side in (0, 1)],
-        )
-        for group in groups.values()
+        following.Beside(*([np.array([of[key][side] for key in keys]) for side in (0, 1)] for of in (times, over)))
+        for keys in groups.values()
     ]
     rows: dict[RowKey, Sides] = {}
     follows: dict[RowKey, float] = {}
     unknown: dict[tuple[str, str, str], float] = {}
-    for (which, group), beside, slope in zip(groups.items(), several, following.slopes(several), strict=True):
+    for (which, keys), beside, slope in zip(groups.items(), several, following.slopes(several), strict=True):
         before, after = slope.beyond(beside)
-        for key, first, second in zip(group, before.tolist(), after.tolist(), strict=True):
+        for key, first, second in zip(keys, before.tolist(), after.tolist(), strict=True):
             rows[key], follows[key] = (tuple(first), tuple(second)), slope.value
         error = slope.error * abs(beside.control_change)
         unknown[which[:3]] = max(error, unknown.get(which[:3], 0.0))
-    return Normalized(rows={key: rows[key] for key in compared if key in rows}, follows=follows, unknown=unknown)
+    return Normalized(rows={key: rows[key] for key in over}, follows=follows, unknown=unknown)
 
 
 def _over_control(old: Record, new: Record, pairs: Pairs) -> Sides | None:

@@ -31,9 +31,7 @@ def changes(
     `least`, a share. `apart` is as in `pooling.effects`. `unknown` is a standard error that a variant's change has
     beyond that of its processes and runs.
     """
-    groups: dict[tuple[str, str, str, int, int], list[RowKey]] = {}
-    for key, (before, after) in rows.items():
-        groups.setdefault((*key[:3], len(before), len(after)), []).append(key)
+    groups = by_variant(rows)
     found, outliers = effects(
         [tuple(np.array([rows[key][side] for key in keys]) for side in (0, 1)) for keys in groups.values()],  # type: ignore[misc]
         [_with(between[which[:2]], (unknown or {}).get(which[:3], 0.0)) for which in groups],
@@ -60,6 +58,14 @@ def changes(
         for one in outliers
     )
     return {key: by_key[key] for key in rows}, judged[-1][0] if device else None, outlying
+
+
+def by_variant(rows: Mapping[RowKey, Sides]) -> dict[tuple[str, str, str, int, int], list[RowKey]]:
+    """Return the rows of each variant in a cell that have equally many processes."""
+    groups: dict[tuple[str, str, str, int, int], list[RowKey]] = {}
+    for key, (before, after) in rows.items():
+        groups.setdefault((*key[:3], len(before), len(after)), []).append(key)
+    return groups
 
 
 def _with(runs: BetweenRuns, error: float) -> BetweenRuns:

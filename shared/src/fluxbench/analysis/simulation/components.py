@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -209,11 +210,7 @@ def _beside_control(records: Sequence[Record], controls: Mapping[str, ControlTim
             samples = record.burst.samples_ms
             both = levels(samples), normalized_levels(samples, beside)
             found.setdefault((record.cell, record.variant), {})[record.workload.name] = both
-    return {
-        key: np.array([its[name] for name in sorted(its)])
-        for key, its in found.items()
-        if len({len(times) for times, _ in its.values()}) == 1
-    }
+    return by_workload(found)
 
 
 def _normalized(runs: Sequence[Run]) -> list[Run]:
@@ -224,12 +221,12 @@ def _normalized(runs: Sequence[Run]) -> list[Run]:
     return [replace(run, levels={key: beyond[key][place] for key in keys}) for place, run in enumerate(runs)]
 
 
-def by_workload(found: Mapping[VariantKey, Mapping[str, tuple[float, ...]]]) -> dict[VariantKey, Levels]:
+def by_workload(found: Mapping[VariantKey, Mapping[str, tuple[Any, ...]]]) -> dict[VariantKey, Levels]:
     """Return the levels of each variant that as many processes measured at all of its workloads, in their order."""
     return {
         key: np.array([levels[name] for name in sorted(levels)])
         for key, levels in found.items()
-        if len(set(map(len, levels.values()))) == 1
+        if len(set(map(np.shape, levels.values()))) == 1
     }
 
 
