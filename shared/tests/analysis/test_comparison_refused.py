@@ -109,9 +109,21 @@ def test_of_graphs_in_the_sustained_regime_burst_times_alone_are_compared() -> N
     assert all(row.sustained and not row.sustained_note for row in both.rows)
 
 
+def test_burst_rounds_in_parts_are_not_compared_with_those_of_all_lengths_in_random_order() -> None:
+    by_length = edited(BEFORE, lambda r: changed(r, method_version=11))
+    for version in (8, 9, 10):
+        one = edited(side("after", 19), lambda r, v=version: changed(r, method_version=v))  # type: ignore[misc]
+        assert all(row.change is None and row.note for row in compare(by_length, one).rows)
+    assert all(
+        row.change
+        for row in compare(by_length, edited(side("after", 19), lambda r: changed(r, method_version=11))).rows
+    )
+
+
 def test_sustained_windows_with_pauses_between_them_are_not_compared_with_those_without() -> None:
     with_pauses = edited(BEFORE, lambda r: changed(r, method_version=9))
-    for row in compare(with_pauses, side("after", 19)).rows:
+    without = edited(side("after", 19), lambda r: changed(r, method_version=10))
+    for row in compare(with_pauses, without).rows:
         assert (row.change is None, row.note) == (False, None)  # burst times are taken as before
         assert row.sustained is None
         assert str(row.sustained_note) == (

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fakes import GPU, TINIER, TINY, tokens
+from fakes import CPU, GPU, TINIER, TINY, tokens
 from recorded import CELL, PROCESS_S, of_process, record, regimes, seen
-from sample_events import READY, REFERENCE, checked, parsed, timed
+from sample_events import READY, REFERENCE, checked, collected, parsed, timed
 
 from fluxbench.bench import recording, timings
 from fluxbench.bench.recording import Context
+from fluxbench.device.model import Device
+from fluxbench.operations.workload import Workload
 from fluxbench.records.status import Status
 from fluxbench.stats.converged import sustained_within
 
@@ -125,3 +127,15 @@ def test_how_well_sustained_means_are_known_can_be_asked_while_a_cell_is_measure
     assert then.half == pytest.approx((made.ci95_ms[1] - made.ci95_ms[0]) / 2 / made.median_ms)
     assert (then.enough, made.converged) == (False, False)
     assert [sustained_within(ratio) for ratio in (0.5, 1.05, 1.06)] == [0.005, 0.005, 0.015]
+
+
+@pytest.mark.parametrize(("device", "version"), [(GPU, 11), (CPU, 10)])
+def test_a_cell_whose_burst_rounds_have_parts_has_a_method_version_of_its_own(device: Device, version: int) -> None:
+    context = Context(cell=CELL, device=device, processes=3, fingerprint={}, measured_at="", powers={})
+
+    def versions(*workloads: Workload) -> set[int]:
+        made = recording.of_cell(collected([READY]), ["flex"], workloads, context)
+        return {one.method_version for one in made}
+
+    assert versions(TINY, tokens("alike", 128)) == {10}
+    assert versions(TINY, TINIER) == {version}

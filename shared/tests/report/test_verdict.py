@@ -15,6 +15,7 @@ from fluxbench.analysis import verdict as analysis
 from fluxbench.analysis.groups import groups
 from fluxbench.operations import sets
 from fluxbench.records import files
+from fluxbench.records.method import METHOD_VERSION
 from fluxbench.records.schema import KernelShare, Record
 from fluxbench.records.status import Status
 from fluxbench.report import verdict
@@ -44,7 +45,8 @@ def test_the_fastest_exact_kernel_and_its_gain_over_the_default() -> None:
 def test_records_of_two_methods_have_no_verdict_and_those_of_two_drivers_say_so() -> None:
     old = record("flash_attn_3", sustained_ms=0.8, method_version=7)
     assert said(DEFAULT, old).startswith(
-        "No verdict: not all of these can be compared, since they were not measured in the same way: method version 10"
+        "No verdict: not all of these can be compared, since they were not measured in the same way: method version "
+        f"{METHOD_VERSION} "
     )
     assert not verdict.blocks([DEFAULT, old], "H200")[1:]
     upgraded = {**DEFAULT.versions, "driver": "590.20"}

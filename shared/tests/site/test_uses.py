@@ -15,6 +15,7 @@ from sites import CPU, H200, HOSTILE, believe, record, write
 
 from fluxbench.analysis.uses import USES, Representative
 from fluxbench.operations import sets
+from fluxbench.records.method import METHOD_VERSION
 from fluxbench.records.schema import BURST, Flag, Record
 from fluxbench.records.status import FlagKind, Status
 from fluxbench.site.collect import collect
@@ -215,7 +216,9 @@ def test_records_that_do_not_compare_are_never_ranked_together(tmp_path: Path) -
     earlier = record("flash_attn_3", ms=0.5, method_version=7)
     answer = of_flux(tmp_path / "b", record(DEFAULT), earlier)
     assert answer.kernels == []
-    assert answer.failed.startswith("not ranked: they were not measured in the same way: method version 10")
+    assert answer.failed.startswith(
+        f"not ranked: they were not measured in the same way: method version {METHOD_VERSION} "
+    )
 
 
 def test_pages_of_different_torch_method_or_device_say_so(tmp_path: Path) -> None:
@@ -227,7 +230,7 @@ def test_pages_of_different_torch_method_or_device_say_so(tmp_path: Path) -> Non
     assert same.differences == ""
     assert differing.differences == (
         "Compare numbers of one workload only, since the pages differ: device NVIDIA H200 (flux), AMD EPYC (backward); "
-        "torch 2.9.0 (flux), 2.8.0 (backward); method version 10 (flux), 7 (backward)."
+        f"torch 2.9.0 (flux), 2.8.0 (backward); method version {METHOD_VERSION} (flux), 7 (backward)."
     )
     assert [names(answer) for use in differing.uses for answer in use.answers] == [
         [("FlashAttention-2 (SDPA)", "")]

@@ -12,7 +12,7 @@ import torch
 from clocks import WORKLOADS, Clock, LikeAGPU, content_of, contents
 
 from fluxbench.operations.protocol import Bound, Tensors
-from fluxbench.timing.burst import repeated_over_new
+from fluxbench.timing.repeated import repeated_over_new
 
 
 def test_the_last_of_a_random_number_of_calls_on_the_same_contents_is_compared_with_those_on_new_ones(

@@ -19,10 +19,11 @@ from fluxbench.environments.cell import Cell
 from fluxbench.operations import whole_of
 from fluxbench.operations.roofline import faster_than_possible
 from fluxbench.operations.workload import Workload
+from fluxbench.records import method
 from fluxbench.records.fingerprint import Fingerprint
-from fluxbench.records.method import METHOD_VERSION
 from fluxbench.records.schema import SUSTAINED, Flag, Record, Timing
 from fluxbench.records.status import FlagKind, Status
+from fluxbench.timing.parts import parts_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +51,7 @@ def of_cell(
     cell = series.of_cell(collected)
     timings = timings_of(cell, {workload.name: workload.operation for workload in workloads})
     wholes = {workload.name: whole_of(workload.operation) for workload in workloads}
+    version = method.present(in_parts=context.device.kind == "cuda" and any(parts_of(workloads).values()))
     for variant in names:
         taken, found_of = cell.get(variant, {}), timings.get(variant, {})
         needed = {
@@ -60,7 +62,7 @@ def of_cell(
             its = taken.get(workload.name, [])
             found = found_of.get(workload.name, {}) if its else {}
             failure = _failure(collected, variant, workload, its, found, context, needed[wholes[workload.name]])
-            record = _record(collected, variant, workload, its, {} if failure else found, failure, context)
+            record = _record(collected, variant, workload, its, {} if failure else found, failure, context, version)
             if context.early:
                 record = msgspec.structs.replace(record, flags=(*record.flags, Flag(kind=FlagKind.EARLY)))
             yield record
@@ -132,6 +134,7 @@ def _record(
     timings: dict[str, Timing],
     failure: _Failure | None,
     context: Context,
+    version: int,
 ) -> Record:
     formed = variants.find(variant)
     checked = collected.checked.get((variant, workload.name))
@@ -150,7 +153,7 @@ def _record(
         status=failure.status if failure else Status.PASSED,
         reason=failure.reason if failure else None,
         measured_at=context.measured_at,
-        method_version=METHOD_VERSION,
+        method_version=version,
         errors=(failed and failed.errors) or (checked.errors if checked else {}),
         timings=timings,
         flags=(failure.flag,) if failure and failure.flag else (),

@@ -170,7 +170,7 @@ class GrowingPage:
         others = [
             record
             for record in result.records or ()
-            if fingerprint.not_comparable((record.fingerprint, record.method_version), (now, method.METHOD_VERSION))
+            if not method.is_present(record.method_version) or fingerprint.another_device(record.fingerprint, now)
         ]
         return None if others else result
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-METHOD_VERSION = 10
+METHOD_VERSION = 11
+_OF_ONE_PART = 10  # of cells whose burst rounds have one part, as all did before
 
 VERSIONS = {
     1: "single calls under load, all variants of a cell in turn",
@@ -22,9 +23,11 @@ VERSIONS = {
     8: "the reference's block as long as any other, CUDA graphs of launch-bound calls, paired rounds on a CPU",
     9: "CUDA graphs of all sustained calls that can be captured",
     10: "no pause between sustained windows",
+    11: "burst calls of unlike lengths apart, the shortest first",
 }
 _SAME_BURST = {9: 8, 10: 8}  # burst times are taken as in that version
-_SAME_SUSTAINED = {9: 8}  # a GPU's sustained times are, where calls are CUDA graphs on both sides or on neither
+# A GPU's sustained times are, 9 where calls are CUDA graphs on both sides or on neither.
+_SAME_SUSTAINED = {9: 8, 11: 10}
 UNKNOWN = 0  # of records that do not say; comparable with nothing
 
 # Records of schema 1 have the hashes of the files that made their times, here of timing.py, by version.
@@ -44,6 +47,16 @@ def words(version: int) -> str:
     if version == UNKNOWN:
         return "unknown"
     return f"{version} ({VERSIONS.get(version, 'of a newer fluxbench')})"
+
+
+def present(*, in_parts: bool) -> int:
+    """Return the version of what is measured now. `in_parts`: a GPU's burst rounds have several, see `timing.parts`."""
+    return METHOD_VERSION if in_parts else _OF_ONE_PART
+
+
+def is_present(version: int) -> bool:
+    """Whether something is measured by this version now."""
+    return version in (METHOD_VERSION, _OF_ONE_PART)
 
 
 def of_burst(version: int) -> int:

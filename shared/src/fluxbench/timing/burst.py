@@ -1,13 +1,13 @@
 """Burst: single calls between two device events on a rested device.
 
 Each call gets contents that it has not seen, copied to the same addresses right before it; the last-level cache is
-cleared after that. Calls of all callables are interleaved in random order, and the device rests between rounds.
+cleared after that. Calls of about one length are interleaved in random order, and the device rests between rounds, and
+in a round before longer calls.
 """
 
 from __future__ import annotations
 
 import random
-import statistics
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,25 +18,21 @@ import torch
 from fluxbench.correctness.content import Content
 from fluxbench.correctness.contents import Contents
 from fluxbench.operations.protocol import Bound, Tensors
+from fluxbench.timing.parts import Key, in_parts
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.processor import all_ms, others_ms
 from fluxbench.timing.rows import Row
 from fluxbench.timing.stopwatch import Stopwatch
 
-Key = tuple[str, str]  # variant, workload
 Keep = Callable[[Key, Mapping[str, object], Content | None], None]  # what a call returned, for which content
 
 _LEAST_REST_S = 0.05  # of a GPU from calls of one kind to those of another
 _REST = 0.25  # of a GPU after a round, over the time of that round
 _MAX_REST_S = 0.5  # twice what a card at its power limit needs to its full clock
-_MAX_REPEATED = 5  # rounds in which a call is repeated on the same contents
-_REPEAT_S = 5.0  # after which no further one of these rounds is begun
-_TELLS_NOTHING_FROM = 0.97  # of a call on repeated contents over one on new ones
+_TIRING_S = 0.02  # of calls after which short ones need the first rest again
 MOST_LAUNCH_S = 0.1  # in which a host fills the driver's queue of about 1,000 launches
 _LONG_ROUND_S, _LONG_IN_GRID_S = 0.2, 0.01  # an untimed round that the device takes so long for is not made twice
-REPEATS = (2, 6)  # fewest and most calls on the same contents
 _LATE, _ROUNDS_OF_LATE = 0.5, 3  # of a call's time the host's share, with which it may have waited, or recorded a graph
-_MOST_CALLS = REPEATS[1] + 2  # of a round, with those on other contents
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,8 +71,13 @@ def burst(
     rows: Mapping[Key, Row] | None = None,
     cheap: Collection[str] = (),
     measured: str | None = None,
+    part_of: Mapping[str, int] | None = None,
 ) -> Burst:
     """Time every callable once a round, in random order, with a rest before each round.
+
+    On a GPU a round may have parts, one after the other: `part_of` says in which one the single calls of a workload
+    are (`timing.parts`), all others are in the first. A later part begins after a rest of a quarter of the one before,
+    and a round after the first rest again where the last part of the round before took 20 ms or more.
 
     On a GPU workloads at which a call of the `measured` variant is long take part in the first round and in as many
     more as `Plan.rounds_of` gives for its time there, the reference beside it too. Those with equally many take part in
@@ -84,14 +85,14 @@ def burst(
     sample counts. Rounds without a workload are left out.
 
     A key is a variant and the workload whose `contents` it gets, new ones right before each of its calls; a callable of
-    no workload gets none. The first one of a round is called, untimed, at its begin on a GPU, on contents of the round
-    before. `keep` gets what each timed call returned, before another one runs. A key of `rows` has several calls in its
-    place, whose mean is the sample; `keep` gets the last one's output. The first rest is `first_rest_s`. Others are at
-    least `min_rest_s`, and on a GPU a quarter of the round before, up to 0.5 s. Where there are rows alone, whose calls
-    are short, all rests are `min_rest_s`. The host's time for a round, by which it must be ahead of the device, is that
-    of one before the first, at `cheap` workloads if there are some, whose calls are launched alike; rows need none, as
-    they take less to launch than to run. Calls of more launches than a queue holds begin on an idle device, as do all
-    beside them: the host would be ahead by as much as the call before left it.
+    no workload gets none. The first one of a round is called, untimed, at the begin of each part on a GPU, on contents
+    of the round before. `keep` gets what each timed call returned, before another one runs. A key of `rows` has several
+    calls in its place, whose mean is the sample; `keep` gets the last one's output. The first rest is `first_rest_s`.
+    Others are at least `min_rest_s`, and on a GPU a quarter of the round before, up to 0.5 s. Where there are rows
+    alone, whose calls are short, all rests are `min_rest_s`. The host's time for a round, by which it must be ahead of
+    the device, is that of one before the first, at `cheap` workloads if there are some, whose calls are launched alike;
+    rows need none, as they take less to launch than to run. Calls of more launches than a queue holds begin on an idle
+    device, as do all beside them: the host would be ahead by as much as the call before left it.
     """
     taken, rows = Burst.of(calls), rows or {}
     single = {key for key in calls if key not in rows and key[1] in contents}
@@ -105,6 +106,7 @@ def burst(
         long_s = _LONG_IN_GRID_S if plan.row_s else _LONG_ROUND_S
         launch_s = min(MOST_LAUNCH_S, _launch_s(stopwatch, tried, contents, long_s) * len(ahead) / len(tried))
     rests = bool(single) and not stopwatch.on_cpu
+    part_of = {} if stopwatch.on_cpu else {key[1]: (part_of or {}).get(key[1], 0) for key in single}
     rest = plan.first_rest_s if rests or stopwatch.on_cpu else plan.min_rest_s
     counts, of_workloads = dict.fromkeys(calls, rounds), [key for key in calls if key[1]]
     undecided = [key for key in single if key[0] == measured and not stopwatch.on_cpu]
@@ -113,41 +115,48 @@ def burst(
         if rank and rank >= max((counts[key] for key in of_workloads), default=rounds):
             continue
         schedule = [key for key in calls if rank < counts[key]]
-        first, launched = schedule[0], sum(key in ahead for key in schedule)
-        rng.shuffle(schedule)
-        stopwatch.wait()
-        before_ms = others_ms()
-        time.sleep(rest)
-        taken.resting_ms.append(others_ms() - before_ms)
-        began = time.monotonic()
-        stopwatch.spin(launch_s * launched / max(1, len(ahead)), launched + 1)
-        if not stopwatch.on_cpu:  # what runs first finds a device that did nothing: cuDNN was 0.6% slower there
-            stopwatch.clear_cache()
-            calls[first](contents[first[1]].inputs)
-        for key in schedule:
-            content = drawn[key][len(taken.launch_ms[key])] if drawn[key] else None
+        first, place = min(schedule, key=lambda key: (not key[1], part_of.get(key[1], 0))), 0
+        parts = in_parts(schedule, part_of, taken.samples_ms, rng)
+        for number, part in enumerate(parts):
+            stopwatch.wait()
             before_ms = others_ms()
-            inputs = contents[key[1]].put(content) if content else {}
-            changing_ms = others_ms() - before_ms
-            launch, prepared = _next(key, calls, rows, inputs)
-            before_ms = others_ms()
-            if idle:
-                stopwatch.begin_idle()
-            stopwatch.clear_cache()
-            taken.others_ms[key].append(changing_ms + others_ms() - before_ms)
-            before_ms = all_ms()
-            stopwatch.record()
-            started = time.perf_counter()
-            out = launch(prepared)
-            taken.launch_ms[key].append(1e3 * (time.perf_counter() - started))
-            stopwatch.record()
-            taken.call_cpu_ms[key].append(all_ms() - before_ms)
-            keep(key, out, content)
-            del out, prepared
-        for place, (key, sample) in enumerate(zip(schedule, stopwatch.between_ms()[::2], strict=True)):
-            taken.samples_ms[key].append(sample / (rows[key].calls if key in rows else 1))
-            taken.places[key].append(place)
-            taken.rounds[key].append(len(taken.times))
+            time.sleep(rest)
+            if not number:
+                taken.resting_ms.append(others_ms() - before_ms)
+                began = time.monotonic()
+            began_part = time.monotonic()
+            launched = sum(key in ahead for key in part)
+            stopwatch.spin(launch_s * launched / max(1, len(ahead)), launched + 1)
+            if not stopwatch.on_cpu:  # what runs first finds a device that did nothing: cuDNN was 0.6% slower there
+                stopwatch.clear_cache()
+                calls[first](contents[first[1]].inputs)
+            for key in part:
+                content = drawn[key][len(taken.launch_ms[key])] if drawn[key] else None
+                before_ms = others_ms()
+                inputs = contents[key[1]].put(content) if content else {}
+                changing_ms = others_ms() - before_ms
+                launch, prepared = _next(key, calls, rows, inputs)
+                before_ms = others_ms()
+                if idle:
+                    stopwatch.begin_idle()
+                stopwatch.clear_cache()
+                taken.others_ms[key].append(changing_ms + others_ms() - before_ms)
+                before_ms = all_ms()
+                stopwatch.record()
+                started = time.perf_counter()
+                out = launch(prepared)
+                taken.launch_ms[key].append(1e3 * (time.perf_counter() - started))
+                stopwatch.record()
+                taken.call_cpu_ms[key].append(all_ms() - before_ms)
+                keep(key, out, content)
+                del out, prepared
+            for key, sample in zip(part, stopwatch.between_ms()[::2], strict=True):
+                taken.samples_ms[key].append(sample / (rows[key].calls if key in rows else 1))
+                taken.places[key].append(place)
+                taken.rounds[key].append(len(taken.times))
+                place += 1
+            part_s = time.monotonic() - began_part
+            rest = rest_after(part_s)
         taken.times.append((began, time.monotonic()))
         for key in list(undecided):
             samples, latest_ms = taken.samples_ms[key], taken.launch_ms[key][-1]
@@ -162,6 +171,8 @@ def burst(
             counts |= {beside: count for beside in calls if beside[1] == key[1]}
         of_round = taken.times[-1][1] - began
         rest = max(plan.min_rest_s, rest_after(of_round)) if rests else plan.min_rest_s
+        if len(parts) > 1 and part_s >= _TIRING_S:
+            rest = max(rest, plan.first_rest_s)
     return taken
 
 
@@ -236,58 +247,3 @@ def _launch_s(
         if time.perf_counter() - began > long_s:
             break
     return min(seconds)
-
-
-def repeated_over_new(
-    stopwatch: Stopwatch,
-    calls: Mapping[str, Bound],
-    contents: Mapping[str, Contents],
-    fresh: Callable[[str], Tensors],
-    launch_s: Mapping[str, float],
-    rng: random.Random,
-) -> dict[str, float]:
-    """Return, by workload, the time of a call on contents that the calls before it had over that of one on new ones.
-
-    After a warm call, 2 to 6 calls get the same contents, the next one others; `fresh` gives contents that no kernel
-    has seen, and the cache is cleared before each call. A clock that falls or recovers changes the time of calls in
-    succession by several percent. So the last repeated call is compared with what is interpolated between the two on
-    new contents, and only what a kernel kept can make it shorter. `launch_s` is the time that the host takes for a
-    call.
-
-    Where a quotient seems to tell something, the median of up to five counts: a host that is late with one call makes
-    it longer.
-    """
-    quotients: dict[str, list[float]] = {name: [] for name in calls}
-    host_s = {name: _MOST_CALLS * seconds for name, seconds in launch_s.items()}
-    began = time.monotonic()
-    for done in range(_MAX_REPEATED):
-        if done and time.monotonic() - began > _REPEAT_S:
-            break
-        for name in [name for name in calls if _tells(quotients[name])]:
-            repeats, inputs, both = rng.randint(*REPEATS), contents[name].inputs, [fresh(name), fresh(name)]
-            stopwatch.wait()
-            launching = time.perf_counter()
-            stopwatch.spin(min(host_s[name], MOST_LAUNCH_S), 2 * _MOST_CALLS)
-            calls[name](inputs)
-            for new, count in zip(both, (repeats, 1), strict=True):
-                for tensor, values in new.items():
-                    inputs[tensor].copy_(values)
-                _record_calls(stopwatch, calls[name], inputs, count)
-            host_s[name] = max(host_s[name], time.perf_counter() - launching)
-            first, *_, last, other = stopwatch.between_ms()[::2]
-            quotients[name].append(last / (first + (other - first) * (repeats - 1) / repeats))
-    return {name: statistics.median(values) for name, values in quotients.items()}
-
-
-def _tells(quotients: Sequence[float]) -> bool:
-    return not quotients or statistics.median(quotients) < _TELLS_NOTHING_FROM
-
-
-def _record_calls(stopwatch: Stopwatch, bound: Bound, inputs: Tensors, count: int) -> None:
-    """Put so many calls into the device's queue, each with an event before and after it."""
-    prepared = bound.prepared(inputs)  # once: a backward pass may keep its result with the graph of the forward
-    for _ in range(count):
-        stopwatch.clear_cache()
-        stopwatch.record()
-        bound.call(prepared)
-        stopwatch.record()

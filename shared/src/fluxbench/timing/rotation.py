@@ -19,7 +19,8 @@ from fluxbench.correctness.contents import Contents
 from fluxbench.correctness.questions import Question
 from fluxbench.correctness.sampling import Sampled
 from fluxbench.operations.protocol import Bound
-from fluxbench.timing.burst import REPEATS, copies
+from fluxbench.timing.burst import copies
+from fluxbench.timing.repeated import REPEATS
 
 
 class Rotation:

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from fluxbench import operations
 from fluxbench.correctness.content import fresh_inputs
 from fluxbench.operations.protocol import Bound
-from fluxbench.timing.burst import MOST_LAUNCH_S, Key
+from fluxbench.timing.burst import MOST_LAUNCH_S
 from fluxbench.timing.graph import SPARE_OF_SHORT, CapturedCalls, GraphPool, GraphRefused
+from fluxbench.timing.parts import Key
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.rotation import Rotation
 from fluxbench.timing.rows import Row, calls_in_a_row, launched

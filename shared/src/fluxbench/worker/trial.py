@@ -21,12 +21,14 @@ from fluxbench import operations
 from fluxbench.correctness.content import Content, fresh_inputs
 from fluxbench.operations.protocol import Bound, Tensors
 from fluxbench.records.status import Status
-from fluxbench.timing.burst import Key, burst, repeated_over_new
+from fluxbench.timing.burst import burst
 from fluxbench.timing.control_kernel import NAME as CONTROL
 from fluxbench.timing.control_kernel import ControlKernel
 from fluxbench.timing.interleaved import LEAST_ROUNDS, Side, interleave
+from fluxbench.timing.parts import Key, parts_of
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.profiler import PROFILED_CALLS, KernelTimes, times_of_bound
+from fluxbench.timing.repeated import repeated_over_new
 from fluxbench.timing.rotation import Rotation
 from fluxbench.timing.rows import Row
 from fluxbench.timing.stopwatch import Stopwatch
@@ -142,7 +144,9 @@ class Trial:
         given = self._contents, self.rng, plan, self._keep, rows.by_key
         cheap = cheapest(self.workloads[name].workload for name in own)
         # Of many workloads one tells how long launching a call takes, which others of 1 ms or more hide.
-        taken = burst(self.stopwatch, calls, rounds, *given, cheap[:1] if self.plan.row_s else cheap, self.name)
+        cheap = cheap[:1] if self.plan.row_s else cheap
+        parts = parts_of(self.workloads[name].workload for name in own)
+        taken = burst(self.stopwatch, calls, rounds, *given, cheap, self.name, parts)
         samples, out, self._control_out = dict(taken.samples_ms), self._control_out, None
         if self.control and not (out is not None and self.control.is_right(out)):
             del samples[CONTROL, _NO_WORKLOAD]
