@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from clocks import ON_CPU, PLAN, Ahead, Clock, contents
+from clocks import ON_CPU, PLAN, Ahead, Clock, LikeAGPU, contents
 from fakes import tokens
 
 from fluxbench.correctness.contents import Contents
@@ -77,6 +77,18 @@ def test_on_a_gpu_a_round_has_short_calls_first_and_rests_before_longer_ones(clo
     assert clock.slept == pytest.approx(
         [PLAN.first_rest_s, 0.004 / 4, 0.017 / 4, *[PLAN.first_rest_s, 0.004 / 4, *[0.009 / 4] * 2, 0.041 / 4] * 2]
     )
+
+
+def test_on_a_gpu_the_host_is_ahead_by_the_launches_of_a_whole_round_at_the_begin_of_each_part(clock: Clock) -> None:
+    """On an H200 with spins by the launches of a part, up to 0.2 ms of a host that had slept were in its first calls."""
+    stopwatch = LikeAGPU()
+    calls = {("a", name): clock.bound(0.01) for name in ("small", "smaller")}
+    burst(
+        stopwatch, calls, 2, contents(), random.Random(0), PLAN, ignored, part_of={"small": 1, "smaller": 0}
+    )  # fmt: skip
+    before, rounds = stopwatch.spins[:2], stopwatch.spins[2:]
+    assert (before, rounds) == ([0.0, 0.0], [pytest.approx(0.02)] * 4)
+    assert stopwatch.done[-4:] == ["wait", ("spin", 3), "clear", "clear"]
 
 
 def test_a_cpu_has_all_calls_of_a_round_in_random_order(clock: Clock) -> None:
