@@ -80,7 +80,7 @@ def test_on_a_gpu_a_round_has_short_calls_first_and_rests_before_longer_ones(clo
 
 
 def test_on_a_gpu_the_host_is_ahead_by_the_launches_of_a_whole_round_at_the_begin_of_each_part(clock: Clock) -> None:
-    """On an H200 with spins by the launches of a part, up to 0.2 ms of a host that had slept were in its first calls."""
+    """On an H200 with spins by the launches of a part, its first calls were up to 0.2 ms long: its host had slept."""
     stopwatch = LikeAGPU()
     calls = {("a", name): clock.bound(0.01) for name in ("small", "smaller")}
     burst(

@@ -60,7 +60,7 @@ def compare(before: Measured, after: Measured, *, across_graphs: bool = False) -
     beyond = normalized(compared, times, pairs)
     beside = beyond.rows
     judged, device, outlying = changes(
-        {**times, **beside}, between, device_effect(pairs, between), unknown=beyond.unknown
+        {**times, **beside}, between, device_effect(pairs, beside, between), unknown=beyond.unknown
     )
     alone, _, outlying_alone = changes(times, between)
     graphs = {} if across_graphs else {key: calls_of(*pair, SUSTAINED) for key, pair in compared.items()}

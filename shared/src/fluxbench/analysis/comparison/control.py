@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from statistics import fmean
 
 import numpy as np
 
-from fluxbench.analysis.comparison.levels import Samples, mean_levels, normalized_levels
+from fluxbench.analysis.comparison.levels import Samples, levels, normalized_levels
 from fluxbench.analysis.comparison.model import CellKey, Measured, NoControl, RowKey
 from fluxbench.analysis.comparison.page import Sides, by_variant
 from fluxbench.device.targets import BetweenRuns
@@ -20,30 +21,50 @@ Pairs = Mapping[str, tuple[Samples, Samples]]  # by variant, before and after; m
 
 
 def control_pairs(before: Measured, after: Measured, cell: CellKey) -> Pairs | NoControl:
-    """Return the control kernel's times in a cell where both sides have all processes, or why there are none."""
+    """Return the control kernel's times in a cell beside variants of both sides, or why there are none.
+
+    Where a process has none, as its control kernel was wrong, its variant is left out: levels need every process.
+    """
     old, new = before.controls.get(cell), after.controls.get(cell)
     if old is None or new is None:
         return NoControl(missing=tuple(side.name for side in (before, after) if cell not in side.controls))
     if old.kernel != new.kernel:
         return NoControl(kernels=(old.kernel, new.kernel))
     common = {name: (old.samples_ms[name], new.samples_ms[name]) for name in old.samples_ms if name in new.samples_ms}
-    processes = [max(map(len, side), default=0) for side in zip(*common.values(), strict=True)]
-    # Where a process crashed, or its control kernel was wrong, the variant is left out: levels need every process.
-    whole = {
-        name: pair
-        for name, pair in common.items()
-        if [len(side) for side in pair] == processes and all(all(side) for side in pair)
-    }
+    whole = {name: pair for name, pair in common.items() if all(side and all(side) for side in pair)}
     return whole or NoControl()
 
 
-def device_effect(cells: Mapping[CellKey, Pairs], between: Mapping[CellKey, BetweenRuns]) -> Effect | None:
-    """Return how the control kernel's time changed: the mean over the cells; None of none.
+def device_effect(
+    cells: Mapping[CellKey, Pairs], rows: Iterable[RowKey], between: Mapping[CellKey, BetweenRuns]
+) -> Effect | None:
+    """Return how the control kernel's time changed beside the variants of `rows`: the mean over the cells.
 
-    A level that a cell has on both sides drops out. Its error holds what differs between unchanged runs.
+    None of none. Beside all variants in a cell that has no such row. A level that a cell has on both sides drops out.
+    Its error holds what differs between unchanged runs.
     """
-    effects = [effect(*map(mean_levels, zip(*pairs.values(), strict=True))) for pairs in cells.values()]
+    beside: dict[CellKey, set[str]] = {}
+    for notebook, cell, variant, workload in rows:
+        beside.setdefault((notebook, cell), set()).update((variant, workload))
+    used = [[pair for name, pair in pairs.items() if name in beside.get(cell, pairs)] for cell, pairs in cells.items()]
+    effects = [effect(*_of_processes(pairs)) for pairs in used]
     return widened(mean_effect(effects), next(between[cell] for cell in cells)) if effects else None
+
+
+def _of_processes(pairs: Iterable[tuple[Samples, Samples]]) -> tuple[list[float], list[float]]:
+    """Return the control kernel's level in each process of both sides, the mean over the variants that it measured.
+
+    Variants may have unequally many processes: so of each, the middle of both sides is taken off.
+    """
+    found: tuple[dict[int, list[float]], ...] = ({}, {})
+    for pair in pairs:
+        sides = [levels(samples) for samples in pair]
+        middle = fmean(map(fmean, sides))
+        for processes, its in zip(found, sides, strict=True):
+            for process, level in enumerate(its):
+                processes.setdefault(process, []).append(level - middle)
+    before, after = ([fmean(of) for _, of in sorted(processes.items())] for processes in found)
+    return before, after
 
 
 @dataclass(frozen=True, kw_only=True)

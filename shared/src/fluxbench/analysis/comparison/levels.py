@@ -28,9 +28,3 @@ def levels_of_means(samples: Samples) -> tuple[float, ...]:
 def normalized_levels(samples: Samples, control: Samples) -> tuple[float, ...]:
     """Return the levels over the control kernel's: `significance.levels_beside`. Raises `ValueError` as that does."""
     return tuple(significance.levels_beside(samples, control))
-
-
-@functools.lru_cache(maxsize=_KEPT)
-def mean_levels(several: tuple[Samples, ...]) -> tuple[float, ...]:
-    """Return the mean over several series of the same processes: `significance.levels` of all of them."""
-    return tuple(significance.levels(*several))
