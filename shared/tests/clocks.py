@@ -129,6 +129,9 @@ class LikeAGPU(Stopwatch):
         self.done.append(("spin", calls))
         self.spins.append(launch_s)
 
+    def host_was_late(self) -> bool:
+        return False
+
     def discard(self) -> None:
         self._inner.discard()
 
@@ -190,6 +193,9 @@ class Queue(LikeAGPU):
             return also(given) if also else {"out": torch.zeros(1)}
 
         return call
+
+    def host_was_late(self) -> bool:
+        return bool(self._recorded[-2].query())
 
     def discard(self) -> None:
         self._recorded = []

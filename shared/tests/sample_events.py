@@ -58,6 +58,7 @@ def timed(
     cupti: Mapping[str, tuple[float, float]] | None = None,
     slept_s: float = 0.0,
     stalled: Mapping[str, Sequence[int]] | None = None,
+    late: Mapping[str, Sequence[int]] | None = None,
 ) -> dict[str, Any]:
     """Return an event "timed": rounds from `began` on, one every `ROUND_S`, and `BLOCK_AFTER_S` later the windows.
 
@@ -76,6 +77,7 @@ def timed(
             "control_ms": list(control_ms),
             "launch_ms": dict.fromkeys(factors, 0.05),
             "places": {name: list(range(len(burst_ms))) for name in factors},
+            "late": late or {},
             "times": [[began + ROUND_S * i, began + ROUND_S * (i + 0.5)] for i in range(len(burst_ms))],
         }
     if cupti is not None:

@@ -127,6 +127,19 @@ def test_windows_in_which_the_host_was_late_are_discarded_at_their_workload() ->
     assert (other.ranked(), other.off_regime) == ([1.0, 50.0, 3.0, 4.0] * 2, 0)
 
 
+def test_burst_calls_with_which_the_host_was_late_are_discarded_unless_half_are() -> None:
+    def taken(*late: int) -> series.Series:
+        return series.burst(trial("flex", burst_ms=(1.0, 9.0, 2.0, 3.0), late={"tiny": list(late)}), "tiny", SILENT)
+
+    assert (taken(1).ranked(), taken(1).off_regime, taken(1).reasons) == (
+        [1.0, 2.0, 3.0],
+        1,
+        frozenset({series.HOST_LATE}),
+    )
+    assert (taken(1, 2).ranked(), taken(1, 2).kept_off) == ([1.0, 9.0, 2.0, 3.0], True)
+    assert (taken().ranked(), taken().off_regime) == ([1.0, 9.0, 2.0, 3.0], 0)
+
+
 @pytest.mark.parametrize("settled", [(True, True), (False, True), (True, False)])
 def test_several_blocks_are_one_series_that_has_settled_if_each_has(settled: tuple[bool, bool]) -> None:
     """Their warm-ups come first, so that windows of one block are not averaged with those of another's warm-up."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from clocks import ON_CPU, PLAN, WORKLOADS, Ahead, Clock, LikeAGPU, content_of, contents
+from clocks import ON_CPU, PLAN, WORKLOADS, Ahead, Clock, LikeAGPU, Queue, content_of, contents
 
 from fluxbench.correctness.contents import Contents
 from fluxbench.operations.protocol import Bound, Tensors
@@ -254,3 +254,24 @@ def test_on_a_gpu_a_rest_is_a_quarter_of_the_round_before_it_up_to_half_a_second
         clock.slept.clear()
         one(clock, clock.bound(call_s), stopwatch=LikeAGPU())  # a round is a call that is timed and one that is not
         assert clock.slept == pytest.approx([PLAN.first_rest_s, rest_s, rest_s])
+
+
+class Spinning(Queue):
+    """A device that spins for 10 ms when it is asked to."""
+
+    def spin(self, launch_s: float, calls: int) -> None:
+        self.free_at = max(self.free_at, self.clock.now) + 0.01
+
+
+def test_a_call_to_which_the_device_came_before_the_host_had_launched_it_is_known(clock: Clock) -> None:
+    """The sample has what the device waited; it is in no way told from a slow call else."""
+    device = Spinning(clock)
+    usual = 1e-4
+    launches = itertools.chain([usual] * (2 + 2 + 1), [0.1], itertools.repeat(usual))  # the second timed call's is late
+    taken = one(clock, Bound(device.call(0.001, launch_s=launches)), stopwatch=device)
+    assert taken.late["a", "small"] == [1]
+    assert [round(ms) for ms in taken.samples_ms["a", "small"]] == [1, 90, 1]
+    idle = Bound(
+        device.call(0.001, launch_s=0.1), idle=True
+    )  # it is launched on an idle device, for longer than a spin
+    assert one(clock, idle, stopwatch=device).late["a", "small"] == []

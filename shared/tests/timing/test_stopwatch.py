@@ -70,6 +70,26 @@ def test_a_gpu_spins(
     assert done == [(2048, torch.int8), cycles, "wait"]
 
 
+def test_a_cpu_has_no_host_that_is_late() -> None:
+    stopwatch = Stopwatch(ON_CPU)
+    stopwatch.record()
+    stopwatch.record()
+    assert not stopwatch.host_was_late()
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_the_host_was_late_where_the_device_did_nothing_before() -> None:
+    stopwatch = Stopwatch(GPU)
+    for launch_s, late in ((0.2, False), (0.0, True)):
+        stopwatch.spin(launch_s, 1)
+        stopwatch.record()
+        if late:
+            time.sleep(0.05)
+        stopwatch.record()
+        assert stopwatch.host_was_late() is late
+        stopwatch.between_ms()
+
+
 @pytest.mark.parametrize(
     ("answer", "size"), [("32768K\n", 1 << 25), ("0K\n", 64 << 20), ("", 64 << 20), (None, 64 << 20)]
 )

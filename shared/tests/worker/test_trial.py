@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -54,6 +55,35 @@ def test_an_honest_kernel_goes_through_both_regimes() -> None:
     burst = reference.burst()
     assert burst["samples_ms"] == burst["reference_ms"]  # in its own trial it is beside itself
     assert set(through(trial(workloads, {"small": HONEST, "smaller": Bound(zeros)}))) == {"smaller"}
+
+
+@pytest.mark.parametrize(("late", "samples"), [(("own", 1), [0]), (("reference", 2), [1])])
+def test_samples_of_a_late_host_are_those_of_a_call_and_of_the_reference_beside_it(
+    clock: Clock, late: tuple[str, int], samples: list[int]
+) -> None:
+    class Late(Ahead):
+        last, seen = "", Counter[str]()
+
+        def named(self, name: str) -> Bound:
+            inner = self.bound(0.001, HONEST)
+
+            def call(given: Any) -> Any:
+                self.last = name
+                return inner.call(given)
+
+            return Bound(call, inner.prepare)
+
+        def host_was_late(self) -> bool:
+            self.seen[self.last] += 1
+            return (self.last, self.seen[self.last]) == late
+
+    device = Late(clock)
+    burst = trial(
+        {"small": prepared()}, device.named("own"), reference=device.named("reference"), stopwatch=device
+    ).burst()  # fmt: skip
+    assert len(burst["samples_ms"]["small"]) == 2
+    assert burst["late"] == {"small": samples}
+    assert trial({"small": prepared()}, device.named("own"), stopwatch=device).burst()["late"] == {}
 
 
 def test_times_are_those_of_the_variant_the_reference_and_the_control_kernel(clock: Clock) -> None:

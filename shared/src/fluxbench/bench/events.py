@@ -138,6 +138,7 @@ class BurstSamples(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     launch_ms: dict[str, NotNegative]  # of the host, median
     rounds: dict[str, list[int]] = {}  # of each sample, from 0; by workload that has none in some
     places: dict[str, list[int]]  # in the order of the round
+    late: dict[str, list[int]] = {}  # samples of which the host was late with the call or the reference's, by workload
     times: list[Span]  # of the rounds
     processor: Processor | None = None  # of a CPU
     calls: dict[str, int] = {}  # of a row that is one sample, replayed as a CUDA graph, by workload; else a call is one

@@ -15,7 +15,7 @@ from fluxbench.timing.telemetry import Log, Reading, summarize
 
 # A card at its power limit is what sustained is about; one that is too hot or was slowed from outside is not.
 _TROUBLE = {"hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"}
-HOST_LATE = "the host was late"  # with a call of a sustained block, for which the device may have waited
+HOST_LATE = "the host was late"  # with a call, for which the device may have waited
 _FULL_CLOCK = 0.98  # of the highest in the whole cell, below which the device was not at rest before
 _UPDATED_S = 0.1  # a driver's readings are that old
 
@@ -156,10 +156,14 @@ def against_one(taken: Sequence[ProcessSeries]) -> list[ProcessSeries]:
 
 
 def burst(trial: Trial, workload: str, log: Log) -> Series:
-    """Return burst samples; those of rounds without the full clock are out of the regime."""
+    """Return burst samples; those of rounds without the full clock, or of a late host, are out of the regime."""
     spans = trial.rounds.in_rounds_of(workload, trial.rounds.times)
     states = [_state(log, span) for span in spans]
-    why = [_why_not_burst(state, log.highest_mhz) for state in states]
+    late = set(trial.rounds.late.get(workload, ()))
+    why = [
+        _why_not_burst(state, log.highest_mhz) | ({HOST_LATE} if index in late else frozenset())
+        for index, state in enumerate(states)
+    ]
     return Series(
         regime=BURST,
         samples_ms=trial.rounds.samples_ms[workload],

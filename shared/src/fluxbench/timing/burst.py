@@ -39,14 +39,16 @@ _LATE, _ROUNDS_OF_LATE = 0.5, 3  # of a call's time the host's share, with which
 class Burst:
     """The samples of some rounds: each callable's, one in each of `rounds`, which is all or some of them.
 
-    Processor times are of a CPU and of callables with a workload. `others_ms` is what other threads took from the
-    change of contents to the call; `resting_ms` what they took in the rest before a round.
+    `late` are those of a GPU for which the device may have waited for the host; where calls begin on an idle device it
+    is not known. Processor times are of a CPU and of callables with a workload. `others_ms` is what other threads took
+    from the change of contents to the call; `resting_ms` what they took in the rest before a round.
     """
 
     samples_ms: dict[Key, list[float]]
     rounds: dict[Key, list[int]]  # of each sample, from 0
     places: dict[Key, list[int]]  # of each sample in the order of its round, from 0
     times: list[tuple[float, float]] = field(default_factory=list)  # begin and end of each round, monotonic seconds
+    late: dict[Key, list[int]]  # samples, from 0
     launch_ms: dict[Key, list[float]]  # time of the host in a call, while the device is busy
     others_ms: dict[Key, list[float]]
     call_cpu_ms: dict[Key, list[float]]  # of all threads in a call
@@ -55,7 +57,7 @@ class Burst:
     @classmethod
     def of(cls, keys: Iterable[Key]) -> Burst:
         """Return one without a round yet."""
-        names = ("samples_ms", "rounds", "places", "launch_ms", "others_ms", "call_cpu_ms")
+        names = ("samples_ms", "rounds", "places", "late", "launch_ms", "others_ms", "call_cpu_ms")
         by_key: dict[str, Any] = {name: {key: [] for key in keys} for name in names}
         return cls(**by_key)
 
@@ -147,6 +149,8 @@ def burst(
                 out = launch(prepared)
                 taken.launch_ms[key].append(1e3 * (time.perf_counter() - started))
                 stopwatch.record()
+                if not idle and stopwatch.host_was_late():
+                    taken.late[key].append(len(taken.launch_ms[key]) - 1)
                 taken.call_cpu_ms[key].append(all_ms() - before_ms)
                 keep(key, out, content)
                 del out, prepared

@@ -101,6 +101,13 @@ class Stopwatch:
         event.record()
         self._events.append(event)
 
+    def host_was_late(self) -> bool:
+        """Whether the device came to the last event but one before the host had launched all that is up to the last.
+
+        Then it may have waited for the host in between. A CPU never does.
+        """
+        return not self.on_cpu and bool(self._events[-2].query())
+
     def discard(self) -> None:
         """Drop the events that a call which raised has left."""
         self._events = []

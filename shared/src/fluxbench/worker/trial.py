@@ -21,7 +21,7 @@ from fluxbench import operations
 from fluxbench.correctness.content import Content, fresh_inputs
 from fluxbench.operations.protocol import Bound, Tensors
 from fluxbench.records.status import Status
-from fluxbench.timing.burst import burst
+from fluxbench.timing.burst import Burst, burst
 from fluxbench.timing.control_kernel import NAME as CONTROL
 from fluxbench.timing.control_kernel import ControlKernel
 from fluxbench.timing.interleaved import LEAST_ROUNDS, Side, interleave
@@ -166,9 +166,14 @@ class Trial:
             "reference_ms": {workload: samples[self.reference, workload] for workload in self.calls},
             "control_ms": samples.get((CONTROL, _NO_WORKLOAD), []), "launch_ms": self._launch_ms,
             "places": {workload: taken.places[key] for workload, key in own.items()}, "times": taken.times,
+            "late": {name: late for name, key in own.items() if (late := self._late(taken, key))},
             "rounds": {name: its for name, key in own.items() if len(its := taken.rounds[key]) < len(taken.times)},
             "processor": processor if self.stopwatch.on_cpu else None, **rows.fields,
         }  # fmt: skip
+
+    def _late(self, taken: Burst, key: Key) -> list[int]:
+        """Return the samples in whose round the host was late with this call or with the reference beside it."""
+        return sorted({*taken.late[key], *taken.late[self.reference, key[1]]})
 
     def sustain(self) -> dict[str, Any]:
         """Take a block, or a CPU's rounds (`bench.events.BlockSamples`), and a whole output of a call after it."""
