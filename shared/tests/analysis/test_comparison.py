@@ -271,25 +271,6 @@ def test_variants_beside_which_a_process_lost_the_control_kernel_do_not_count() 
         assert {row.variant for row in found.rows if row.normalized is None} == {"torch_math"}
 
 
-def test_variants_of_unequally_many_processes_are_all_compared_with_their_control_kernel() -> None:
-    """On an H200's page one variant of a cell had four processes, others three or two: it alone was normalized."""
-
-    def fewer(whole: Measured, processes: dict[str, int]) -> Measured:
-        some = edited(whole, lambda r: timed(r, r.burst.samples_ms[: processes.get(r.variant)]) if r.burst else r)
-        controls = {
-            cell: control({name: of[: processes.get(name)] for name, of in one.samples_ms.items()})
-            for cell, one in some.controls.items()
-        }
-        return with_controls(some, controls)
-
-    for before, after in (({"torch_math": 2}, {"torch_math": 3}), ({"torch_flash": 4}, {"torch_math": 2})):
-        found = compare(fewer(BEFORE, before), fewer(side("after", 12, device=1.03), after))
-        assert all(row.normalized for row in found.rows)
-        assert found.happened is Happened.DEVICE
-        assert found.device
-        assert found.device.ratio == pytest.approx(1.03, abs=0.002)
-
-
 @pytest.mark.parametrize("samples", [{}, {"elsewhere": ((1.0,),)}, {"torch_flash": ((), ())}])
 def test_control_times_that_have_nothing_in_common_are_none(samples: dict[str, tuple[tuple[float, ...], ...]]) -> None:
     after = side("after", 13)

@@ -100,10 +100,13 @@ def test_the_commands_refuse_a_lie(sent: Path, tmp_path: Path, capsys: pytest.Ca
     assert "must follow from their samples: triton, triton_flash at flux1" in capsys.readouterr().err
 
 
-def test_rounded_kernels_count_as_exact_no_more(sent: Path, tmp_path: Path) -> None:
+def test_rounded_kernels_count_as_exact_no_more(tmp_path: Path) -> None:
     """Those of the history do, which is believed: there was no such class."""
-    for path in (REPORTS / "h200" / "flux" / "records").glob("te.*"):
+    backward = REPORTS / "h200" / "backward" / "records"
+    sent = tmp_path / "reports" / "h200" / "backward" / "records"
+    sent.mkdir(parents=True)
+    for path in (backward / "device.json", *backward.glob("te_unfused.*")):
         shutil.copyfile(path, sent / path.name)
     assert problems_of(sent, tmp_path) == ([], [])
-    edited("te.jsonl", lambda records: [one.update(precision_class="exact") for one in records])(sent)
+    edited("te_unfused.jsonl", lambda records: [one.update(precision_class="exact") for one in records])(sent)
     assert "class must be rounded, as the variant declares, got exact" in str(add(sent, tmp_path / "again").problems)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
+from typing import Any
 
 import pytest
 from clocks import ON_CPU, PLAN, Ahead, Clock, LikeAGPU, contents
 from fakes import tokens
 
 from fluxbench.correctness.contents import Contents
+from fluxbench.operations.protocol import Bound
+from fluxbench.operations.sets import named
+from fluxbench.records import method
+from fluxbench.studies import certificate, flux
 from fluxbench.timing.burst import burst
 from fluxbench.timing.parts import Key, in_parts, parts_of
 from fluxbench.timing.stopwatch import Stopwatch
@@ -30,11 +36,18 @@ def test_workloads_of_up_to_twice_the_operations_are_one_part_and_the_fewest_com
     assert parts_of([]) == {}
 
 
+def test_notebooks_whose_method_version_is_that_of_calls_of_one_length_have_such_calls() -> None:
+    for notebook, study in (("flux", flux.STUDY), ("certificate", certificate.STUDY)):
+        workloads = named(study.sets["any"])
+        assert method.present(notebook, on_gpu=True, in_parts=any(parts_of(workloads).values())) == 10
+    assert method.present("scaling", on_gpu=True, in_parts=False) == method.METHOD_VERSION
+
+
 def test_calls_of_a_part_are_in_random_order_and_those_of_no_workload_in_the_first() -> None:
     keys: list[Key] = [("b", "long"), ("b", "short"), ("a", "long"), ("a", "short"), ("control_kernel", "")]
     orders = set[tuple[tuple[Key, ...], ...]]()
     for seed in range(30):
-        found = in_parts(keys, {"short": 0, "long": 1}, {key: [] for key in keys}, random.Random(seed))
+        found = in_parts(keys, {"short": 0, "long": 1}, {}, random.Random(seed))
         assert [sorted(part) for part in found] == [
             [("a", "short"), ("b", "short"), ("control_kernel", "")], [("a", "long"), ("b", "long")],
         ]  # fmt: skip
@@ -45,10 +58,10 @@ def test_calls_of_a_part_are_in_random_order_and_those_of_no_workload_in_the_fir
 def test_long_calls_of_a_part_are_divided_by_what_they_took_last() -> None:
     keys: list[Key] = [("a", name) for name in ("short", "1", "2", "3", "4")]
     part_of = {"short": 0} | dict.fromkeys("1234", 1)
-    took = {("a", name): [99.0, 4.0] for name in "1234"}
-    found = in_parts(keys, part_of, {**took, ("a", "short"): [0.1]}, random.Random(0))
+    took: dict[Key, float] = {("a", name): 4.0 for name in "1234"}
+    found = in_parts(keys, part_of, {**took, ("a", "short"): 0.1}, random.Random(0))
     assert [len(part) for part in found] == [1, 2, 2]  # 10 ms hold two of them
-    found = in_parts(keys, part_of, {**took, ("a", "short"): [0.1], ("a", "3"): [30.0]}, random.Random(0))
+    found = in_parts(keys, part_of, {**took, ("a", "short"): 0.1, ("a", "3"): 30.0}, random.Random(0))
     assert [("a", "3")] in found
     assert [key for part in found for key in part] != keys
     [whole] = in_parts(keys[1:], part_of, took, random.Random(0))  # a round of one part stays as it is
@@ -74,9 +87,30 @@ def test_on_a_gpu_a_round_has_short_calls_first_and_rests_before_longer_ones(clo
     assert all(least >= 5 and most <= 6 for (_, name), (least, most) in firsts.items() if name == "long")
     assert len({tuple(taken.places[key][i] for key in calls) for i in range(3)}) > 1  # at random among those
     # Each part begins with a call of 1 ms that is not timed. Where it is known what calls take, 10 ms are a part.
-    assert clock.slept == pytest.approx(
-        [PLAN.first_rest_s, 0.004 / 4, 0.017 / 4, *[PLAN.first_rest_s, 0.004 / 4, *[0.009 / 4] * 2, 0.041 / 4] * 2]
-    )
+    later = [0.25, 0.004 / 4, *[0.009 / 4] * 2, 0.041 / 4]
+    assert clock.slept == pytest.approx([PLAN.first_rest_s, 0.004 / 4, 0.017 / 4, *later * 2])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_round_begins_a_quarter_of_a_second_after_the_last_long_call_whatever_came_after_it(
+    clock: Clock, seed: int
+) -> None:
+    """Also before the first round: another variant's long calls may have come before it."""
+    device, ended = Ahead(clock), list[float]()
+    reference = device.bound(0.1)
+
+    def call(given: Any) -> Any:
+        ended.append(clock.now + 0.1)
+        return reference.call(given)
+
+    calls = {("b", "long"): Bound(call), ("a", "long"): device.bound(0.012), ("a", "short"): device.bound(1e-4)}
+    given = {name: Contents(contents()["small"].pool, 2, 0) for name in ("long", "short")}
+    plan = dataclasses.replace(PLAN, first_rest_s=0.05)  # as for all variants of a process but the first one
+    part_of = {"short": 0, "long": 1}
+    taken = burst(device, calls, 4, given, random.Random(seed), plan, ignored, part_of=part_of)
+    assert clock.slept[0] == pytest.approx(0.25)
+    for end, (begin, _) in zip(ended[-4:], taken.times[1:], strict=False):
+        assert end + 0.25 - 1e-9 <= begin <= end + 0.25 + 0.02  # a shorter one may be of the same part
 
 
 def test_on_a_gpu_the_host_is_ahead_by_the_launches_of_a_whole_round_at_the_begin_of_each_part(clock: Clock) -> None:
@@ -87,7 +121,7 @@ def test_on_a_gpu_the_host_is_ahead_by_the_launches_of_a_whole_round_at_the_begi
         stopwatch, calls, 2, contents(), random.Random(0), PLAN, ignored, part_of={"small": 1, "smaller": 0}
     )  # fmt: skip
     assert stopwatch.spins == pytest.approx([0.0, 0.0, *[0.02] * 4])
-    assert stopwatch.done[-4:] == ["wait", ("spin", 3), "clear", "clear"]
+    assert stopwatch.done[-4:] == ["wait", ("spin", 2), "clear", "clear"]
 
 
 def test_a_cpu_has_all_calls_of_a_round_in_random_order(clock: Clock) -> None:

@@ -57,6 +57,18 @@ def test_an_honest_kernel_goes_through_both_regimes() -> None:
     assert set(through(trial(workloads, {"small": HONEST, "smaller": Bound(zeros)}))) == {"smaller"}
 
 
+def test_on_a_gpu_short_calls_of_a_round_come_before_long_ones(clock: Clock) -> None:
+    small, large = tokens("small", 8), tokens("large", 64)
+    device = Ahead(clock)
+    workloads = {each.name: prepared(each) for each in (large, small)}
+    calls = {each.name: device.bound(0.001, bound(each)) for each in (large, small)}
+    for seed in range(6):
+        one = trial(workloads, calls, stopwatch=device, seed=seed)
+        one.reference_calls = calls
+        places = one.burst()["places"]
+        assert max(places["small"]) < min(places["large"])
+
+
 @pytest.mark.parametrize(("late", "samples"), [(("own", 1), [0]), (("reference", 2), [1])])
 def test_samples_of_a_late_host_are_those_of_a_call_and_of_the_reference_beside_it(
     clock: Clock, late: tuple[str, int], samples: list[int]

@@ -51,7 +51,8 @@ def of_cell(
     cell = series.of_cell(collected)
     timings = timings_of(cell, {workload.name: workload.operation for workload in workloads})
     wholes = {workload.name: whole_of(workload.operation) for workload in workloads}
-    version = method.present(in_parts=context.device.kind == "cuda" and any(parts_of(workloads).values()))
+    on_gpu, in_parts = context.device.kind == "cuda", any(parts_of(workloads).values())
+    version = method.present(context.cell.notebook, on_gpu=on_gpu, in_parts=in_parts)
     for variant in names:
         taken, found_of = cell.get(variant, {}), timings.get(variant, {})
         needed = {

@@ -25,6 +25,7 @@ from fluxbench.notebook.snapshot import Interrupted, Pending, Snapshot, StoppedE
 from fluxbench.notebook.store import Result, Run
 from fluxbench.records import fingerprint, method
 from fluxbench.records.status import Status
+from fluxbench.timing.parts import parts_of
 
 _RELOAD_S = 10  # a browser that shows an unfinished page loads it again after so many seconds
 
@@ -166,11 +167,16 @@ class GrowingPage:
         result = self._drawn.get(need) or snapshot.cells[need].result
         if not result or need not in snapshot.pending or need in self._drawn:
             return result
-        now = fingerprint.of_device(self._device)
+        records = result.records or ()
+        now, in_parts = fingerprint.of_device(self._device), any(parts_of(one.workload for one in records).values())
+        on_gpu = self._device.kind == "cuda"
         others = [
-            record
-            for record in result.records or ()
-            if not method.is_present(record.method_version) or fingerprint.another_device(record.fingerprint, now)
+            one
+            for one in records
+            if fingerprint.not_comparable(
+                (one.fingerprint, one.method_version),
+                (now, method.present(one.notebook, on_gpu=on_gpu, in_parts=in_parts)),
+            )
         ]
         return None if others else result
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 METHOD_VERSION = 11
-_OF_ONE_PART = 10  # of cells whose burst rounds have one part, as all did before
+_OF_ONE_LENGTH = 10  # calls of about one length are taken as in that version
+_NOTEBOOKS_OF_ONE_LENGTH = {"flux", "certificate"}
 
 VERSIONS = {
     1: "single calls under load, all variants of a cell in turn",
@@ -23,11 +24,10 @@ VERSIONS = {
     8: "the reference's block as long as any other, CUDA graphs of launch-bound calls, paired rounds on a CPU",
     9: "CUDA graphs of all sustained calls that can be captured",
     10: "no pause between sustained windows",
-    11: "burst calls of unlike lengths apart, the shortest first",
+    11: "burst calls of unlike lengths apart, the shortest first; else as 10",
 }
 _SAME_BURST = {9: 8, 10: 8}  # burst times are taken as in that version
-# A GPU's sustained times are, 9 where calls are CUDA graphs on both sides or on neither.
-_SAME_SUSTAINED = {9: 8, 11: 10}
+_SAME_SUSTAINED = {9: 8}  # a GPU's sustained times are, where calls are CUDA graphs on both sides or on neither
 UNKNOWN = 0  # of records that do not say; comparable with nothing
 
 # Records of schema 1 have the hashes of the files that made their times, here of timing.py, by version.
@@ -49,14 +49,19 @@ def words(version: int) -> str:
     return f"{version} ({VERSIONS.get(version, 'of a newer fluxbench')})"
 
 
-def present(*, in_parts: bool) -> int:
-    """Return the version of what is measured now. `in_parts`: a GPU's burst rounds have several, see `timing.parts`."""
-    return METHOD_VERSION if in_parts else _OF_ONE_PART
+def present(notebook: str, *, on_gpu: bool, in_parts: bool) -> int:
+    """Return the version of what is measured now, the same for all cells of a notebook.
+
+    `in_parts`: burst rounds of the cell's workloads have several, see `timing.parts`. A CPU's have none.
+    """
+    of_one_length = notebook in _NOTEBOOKS_OF_ONE_LENGTH and not in_parts
+    return _OF_ONE_LENGTH if of_one_length or not on_gpu else METHOD_VERSION
 
 
-def is_present(version: int) -> bool:
-    """Whether something is measured by this version now."""
-    return version in (METHOD_VERSION, _OF_ONE_PART)
+def of_any_length(version: int) -> str:
+    """Return a version in text, with the other one of what is measured now, whose calls are of other lengths."""
+    now = _OF_ONE_LENGTH, METHOD_VERSION
+    return " or ".join(map(str, now)) if version in now else str(version)
 
 
 def of_burst(version: int) -> int:

@@ -7,6 +7,7 @@ in a round before longer calls.
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -29,7 +30,7 @@ Keep = Callable[[Key, Mapping[str, object], Content | None], None]  # what a cal
 _LEAST_REST_S = 0.05  # of a GPU from calls of one kind to those of another
 _REST = 0.25  # of a GPU after a round, over the time of that round
 _MAX_REST_S = 0.5  # twice what a card at its power limit needs to its full clock
-_TIRING_S = 0.02  # of calls after which short ones need the first rest again
+_TIRING_MS, _RECOVERY_S = 20.0, 0.25  # calls of a part after which a card at its power limit has its full clock so late
 MOST_LAUNCH_S = 0.1  # in which a host fills the driver's queue of about 1,000 launches
 _LONG_ROUND_S, _LONG_IN_GRID_S = 0.2, 0.01  # an untimed round that the device takes so long for is not made twice
 _LATE, _ROUNDS_OF_LATE = 0.5, 3  # of a call's time the host's share, with which it may have waited, or recorded a graph
@@ -78,8 +79,8 @@ def burst(
     """Time every callable once a round, in random order, with a rest before each round.
 
     On a GPU a round may have parts, one after the other: `part_of` says in which one the single calls of a workload
-    are (`timing.parts`), all others are in the first. A later part begins after a rest of a quarter of the one before,
-    and a round after the first rest again where the last part of the round before took 20 ms or more.
+    are (`timing.parts`), all others are in the first. A later part begins after a rest of a quarter of the one before.
+    Such a round begins 0.25 s after the last part whose calls took 20 ms or more, or after the first rest of a grid.
 
     On a GPU workloads at which a call of the `measured` variant is long take part in the first round and in as many
     more as `Plan.rounds_of` gives for its time there, the reference beside it too. Those with equally many take part in
@@ -100,7 +101,9 @@ def burst(
     single = {key for key in calls if key not in rows and key[1] in contents}
     drawn = {key: contents[key[1]].draw(rounds, rng) if key in single else [] for key in calls}
     idle = any(bound.idle for bound in calls.values())
-    first = next(iter(calls))  # untimed, it is launched kernel by kernel, and may take longer to launch than all rows
+    part_of = {} if stopwatch.on_cpu else {key[1]: (part_of or {}).get(key[1], 0) for key in single}
+    # Untimed, it is launched kernel by kernel, and may take longer to launch than all rows.
+    first = min(calls, key=lambda key: (not key[1], part_of.get(key[1], 0)))
     ahead = {key: bound for key, bound in calls.items() if key not in rows or key == first}
     tried = {key: bound for key, bound in ahead.items() if key in rows or not cheap or key[1] in cheap}
     launch_s = 0.0
@@ -108,8 +111,11 @@ def burst(
         long_s = _LONG_IN_GRID_S if plan.row_s else _LONG_ROUND_S
         launch_s = min(MOST_LAUNCH_S, _launch_s(stopwatch, tried, contents, long_s) * len(ahead) / len(tried))
     rests = bool(single) and not stopwatch.on_cpu
-    part_of = {} if stopwatch.on_cpu else {key[1]: (part_of or {}).get(key[1], 0) for key in single}
     rest = plan.first_rest_s if rests or stopwatch.on_cpu else plan.min_rest_s
+    recovery_s = plan.first_rest_s if plan.row_s else _RECOVERY_S
+    if len({*part_of.values()}) > 1:
+        rest = max(rest, recovery_s)  # after the long calls of another variant
+    tired_until = -math.inf
     counts, of_workloads = dict.fromkeys(calls, rounds), [key for key in calls if key[1]]
     undecided = [key for key in single if key[0] == measured and not stopwatch.on_cpu]
     ranks = [0, *(rng.sample(range(1, rounds), rounds - 1) if measured and not stopwatch.on_cpu else range(1, rounds))]
@@ -118,8 +124,11 @@ def burst(
             continue
         schedule = [key for key in calls if rank < counts[key]]
         first, place = min(schedule, key=lambda key: (not key[1], part_of.get(key[1], 0))), 0
-        parts = in_parts(schedule, part_of, taken.samples_ms, rng)
-        launched = sum(key in ahead for key in schedule)  # a part has the spin of all: a host that woke up is late once
+        last_ms = {
+            key: its[-1] * (rows[key].calls if key in rows else 1) for key, its in taken.samples_ms.items() if its
+        }
+        parts = in_parts(schedule, part_of, last_ms, rng)
+        share = sum(key in ahead for key in schedule) / max(1, len(ahead))
         for number, part in enumerate(parts):
             stopwatch.wait()
             before_ms = others_ms()
@@ -128,7 +137,8 @@ def burst(
                 taken.resting_ms.append(others_ms() - before_ms)
                 began = time.monotonic()
             began_part = time.monotonic()
-            stopwatch.spin(launch_s * launched / max(1, len(ahead)), launched + 1)
+            # For the launches of the whole round: a host that has slept is late with the first ones of each part.
+            stopwatch.spin(launch_s * share, 1 + sum(key in ahead for key in part))
             if not stopwatch.on_cpu:  # what runs first finds a device that did nothing: cuDNN was 0.6% slower there
                 stopwatch.clear_cache()
                 calls[first](contents[first[1]].inputs)
@@ -154,13 +164,15 @@ def burst(
                 taken.call_cpu_ms[key].append(all_ms() - before_ms)
                 keep(key, out, content)
                 del out, prepared
-            for key, sample in zip(part, stopwatch.between_ms()[::2], strict=True):
+            samples_ms = stopwatch.between_ms()[::2]
+            for key, sample in zip(part, samples_ms, strict=True):
                 taken.samples_ms[key].append(sample / (rows[key].calls if key in rows else 1))
                 taken.places[key].append(place)
                 taken.rounds[key].append(len(taken.times))
                 place += 1
-            part_s = time.monotonic() - began_part
-            rest = rest_after(part_s)
+            rest = rest_after(time.monotonic() - began_part)
+            if sum(samples_ms) >= _TIRING_MS:
+                tired_until = time.monotonic() + recovery_s
         taken.times.append((began, time.monotonic()))
         for key in list(undecided):
             samples, latest_ms = taken.samples_ms[key], taken.launch_ms[key][-1]
@@ -175,8 +187,8 @@ def burst(
             counts |= {beside: count for beside in calls if beside[1] == key[1]}
         of_round = taken.times[-1][1] - began
         rest = max(plan.min_rest_s, rest_after(of_round)) if rests else plan.min_rest_s
-        if len(parts) > 1 and part_s >= _TIRING_S:
-            rest = max(rest, plan.first_rest_s)
+        if len(parts) > 1:
+            rest = max(rest, tired_until - time.monotonic())
     return taken
 
 

@@ -30,11 +30,11 @@ def parts_of(workloads: Iterable[Workload]) -> dict[str, int]:
 
 
 def in_parts(
-    keys: Iterable[Key], part_of: Mapping[str, int], taken_ms: Mapping[Key, Sequence[float]], rng: random.Random
+    keys: Iterable[Key], part_of: Mapping[str, int], last_ms: Mapping[Key, float], rng: random.Random
 ) -> list[list[Key]]:
     """Return keys in random order, by part; those of which none is known are in the first one.
 
-    Where there are several, each is divided by what its calls took last.
+    Where there are several, each is divided by what its calls took last, as far as that is known.
     """
     found: dict[int, list[Key]] = {}
     for key in keys:
@@ -42,17 +42,17 @@ def in_parts(
     parts = [found[part] for part in sorted(found)]
     for part in parts:
         rng.shuffle(part)
-    return [some for part in parts for some in _divided(part, taken_ms)] if len(parts) > 1 else parts
+    return [some for part in parts for some in _divided(part, last_ms)] if len(parts) > 1 else parts
 
 
-def _divided(part: Sequence[Key], taken_ms: Mapping[Key, Sequence[float]]) -> list[list[Key]]:
+def _divided(part: Sequence[Key], last_ms: Mapping[Key, float]) -> list[list[Key]]:
     divided: list[list[Key]] = [[]]
     busy_ms = 0.0
     for key in part:
-        last_ms = taken_ms[key][-1] if taken_ms[key] else 0.0
-        if divided[-1] and busy_ms + last_ms > _PART_MS:
+        own_ms = last_ms.get(key, 0.0)
+        if divided[-1] and busy_ms + own_ms > _PART_MS:
             divided.append([])
             busy_ms = 0.0
         divided[-1].append(key)
-        busy_ms += last_ms
+        busy_ms += own_ms
     return divided

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
 import numpy as np
 
@@ -51,19 +50,27 @@ def device_effect(
     return widened(mean_effect(effects), next(between[cell] for cell in cells)) if effects else None
 
 
-def _of_processes(pairs: Iterable[tuple[Samples, Samples]]) -> tuple[list[float], list[float]]:
-    """Return the control kernel's level in each process of both sides, the mean over the variants that it measured.
+def _of_processes(pairs: Sequence[tuple[Samples, Samples]]) -> tuple[list[float], list[float]]:
+    """Return the control kernel's level in each process of both sides, beyond what each variant adds to it.
 
-    Variants may have unequally many processes: so of each, the middle of both sides is taken off.
+    By least squares, since variants may have unequally many processes. One that fewer than half of a side's variants
+    have is left out: the others of its side know the level better.
     """
-    found: tuple[dict[int, list[float]], ...] = ({}, {})
-    for pair in pairs:
-        sides = [levels(samples) for samples in pair]
-        middle = fmean(map(fmean, sides))
-        for processes, its in zip(found, sides, strict=True):
+    sides = [[levels(pair[side]) for pair in pairs] for side in (0, 1)]
+    held = [[sum(process < len(its) for its in side) for process in range(max(map(len, side)))] for side in sides]
+    kept = [[process for process, count in enumerate(of) if 2 * count >= max(of)] for of in held]
+    columns = {place: len(pairs) + i for i, place in enumerate((s, p) for s in (0, 1) for p in kept[s])}
+    rows, found = [], []
+    for side, of_variants in enumerate(sides):
+        for variant, its in enumerate(of_variants):
             for process, level in enumerate(its):
-                processes.setdefault(process, []).append(level - middle)
-    before, after = ([fmean(of) for _, of in sorted(processes.items())] for processes in found)
+                if (side, process) in columns:
+                    row = np.zeros(len(pairs) + len(columns))
+                    row[[variant, columns[side, process]]] = 1.0
+                    rows.append(row)
+                    found.append(level)
+    solved = np.linalg.lstsq(np.array(rows), np.array(found), rcond=None)[0].tolist()
+    before, after = ([solved[columns[side, process]] for process in kept[side]] for side in (0, 1))
     return before, after
 
 
