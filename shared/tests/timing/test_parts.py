@@ -71,24 +71,25 @@ def test_long_calls_of_a_part_are_divided_by_what_they_took_last() -> None:
 def test_on_a_gpu_a_round_has_short_calls_first_and_rests_before_longer_ones(clock: Clock) -> None:
     """A part of 40 ms and more is followed by the first rest, before the short calls of the next round."""
     device = Ahead(clock)
-    lasts = {"small": 0.001, "middle": 0.008, "long": 0.04}
+    lasts = {"small": 0.0005, "middle": 0.008, "long": 0.04}
     calls = {(variant, name): device.bound(s) for name, s in lasts.items() for variant in "ba"}
-    calls["control_kernel", ""] = device.bound(0.001)
+    calls["control_kernel", ""] = device.bound(0.0005)
     pool = contents()["small"].pool
     given = {name: Contents(pool, 2, 0) for name in lasts}
     part_of = {"long": 2, "small": 0, "middle": 1}
     taken = burst(device, calls, 3, given, random.Random(0), PLAN, ignored, measured="a", part_of=part_of)
     assert {key: [round(ms, 6) for ms in its] for key, its in taken.samples_ms.items()} == {
-        key: [1e3 * lasts.get(key[1], 0.001)] * 3 for key in calls
+        key: [1e3 * lasts.get(key[1], 0.0005)] * 3 for key in calls
     }
     firsts = {key: [min(places), max(places)] for key, places in taken.places.items()}
     assert all(least >= 0 and most <= 2 for (_, name), (least, most) in firsts.items() if name in ("", "small"))
     assert all(least >= 3 and most <= 4 for (_, name), (least, most) in firsts.items() if name == "middle")
     assert all(least >= 5 and most <= 6 for (_, name), (least, most) in firsts.items() if name == "long")
     assert len({tuple(taken.places[key][i] for key in calls) for i in range(3)}) > 1  # at random among those
-    # Each part begins with a call of 1 ms that is not timed. Where it is known what calls take, 10 ms are a part.
-    later = [0.25, 0.004 / 4, *[0.009 / 4] * 2, 0.041 / 4]
-    assert clock.slept == pytest.approx([PLAN.first_rest_s, 0.004 / 4, 0.017 / 4, *later * 2])
+    # A round begins with a call of 0.5 ms that is not timed, and each part does once it is known how short it is. Then
+    # it is known too what others take, of which a part has 10 ms.
+    later = [0.25, 0.002 / 4, *[0.0085 / 4] * 2, 0.0405 / 4]
+    assert clock.slept == pytest.approx([PLAN.first_rest_s, 0.002 / 4, 0.016 / 4, *later * 2])
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -121,7 +122,8 @@ def test_on_a_gpu_the_host_is_ahead_by_the_launches_of_a_whole_round_at_the_begi
         stopwatch, calls, 2, contents(), random.Random(0), PLAN, ignored, part_of={"small": 1, "smaller": 0}
     )  # fmt: skip
     assert stopwatch.spins == pytest.approx([0.0, 0.0, *[0.02] * 4])
-    assert stopwatch.done[-4:] == ["wait", ("spin", 2), "clear", "clear"]
+    of_round = ["wait", ("spin", 2), "clear", "clear", "wait", ("spin", 2), "clear"]  # no long call is made untimed
+    assert stopwatch.done[-7:] == of_round
 
 
 def test_a_cpu_has_all_calls_of_a_round_in_random_order(clock: Clock) -> None:

@@ -30,6 +30,7 @@ Keep = Callable[[Key, Mapping[str, object], Content | None], None]  # what a cal
 _LEAST_REST_S = 0.05  # of a GPU from calls of one kind to those of another
 _REST = 0.25  # of a GPU after a round, over the time of that round
 _MAX_REST_S = 0.5  # twice what a card at its power limit needs to its full clock
+_UNTIMED_MS = 1.0  # of a call that is made before each part; a longer one would tire the device
 _TIRING_MS, _RECOVERY_S = 20.0, 0.25  # calls of a part after which a card at its power limit has its full clock so late
 MOST_LAUNCH_S = 0.1  # in which a host fills the driver's queue of about 1,000 launches
 _LONG_ROUND_S, _LONG_IN_GRID_S = 0.2, 0.01  # an untimed round that the device takes so long for is not made twice
@@ -88,14 +89,15 @@ def burst(
     sample counts. Rounds without a workload are left out.
 
     A key is a variant and the workload whose `contents` it gets, new ones right before each of its calls; a callable of
-    no workload gets none. The first one of a round is called, untimed, at the begin of each part on a GPU, on contents
-    of the round before. `keep` gets what each timed call returned, before another one runs. A key of `rows` has several
-    calls in its place, whose mean is the sample; `keep` gets the last one's output. The first rest is `first_rest_s`.
-    Others are at least `min_rest_s`, and on a GPU a quarter of the round before, up to 0.5 s. Where there are rows
-    alone, whose calls are short, all rests are `min_rest_s`. The host's time for a round, by which it must be ahead of
-    the device, is that of one before the first, at `cheap` workloads if there are some, whose calls are launched alike;
-    rows need none, as they take less to launch than to run. Calls of more launches than a queue holds begin on an idle
-    device, as do all beside them: the host would be ahead by as much as the call before left it.
+    no workload gets none. The first one of a round is called, untimed, at its begin on a GPU, and where it is known to
+    be short at that of each part, on contents of the round before. `keep` gets what each timed call returned, before
+    another one runs. A key of `rows` has several calls in its place, whose mean is the sample; `keep` gets the last
+    one's output. The first rest is `first_rest_s`. Others are at least `min_rest_s`, and on a GPU a quarter of the
+    round before, up to 0.5 s. Where there are rows alone, whose calls are short, all rests are `min_rest_s`. The host's
+    time for a round, by which it must be ahead of the device, is that of one before the first, at `cheap` workloads if
+    there are some, whose calls are launched alike; rows need none, as they take less to launch than to run. Calls of
+    more launches than a queue holds begin on an idle device, as do all beside them: the host would be ahead by as much
+    as the call before left it.
     """
     taken, rows = Burst.of(calls), rows or {}
     single = {key for key in calls if key not in rows and key[1] in contents}
@@ -139,7 +141,8 @@ def burst(
             began_part = time.monotonic()
             # For the launches of the whole round: a host that has slept is late with the first ones of each part.
             stopwatch.spin(launch_s * share, 1 + sum(key in ahead for key in part))
-            if not stopwatch.on_cpu:  # what runs first finds a device that did nothing: cuDNN was 0.6% slower there
+            # What runs first finds a device that did nothing: cuDNN was 0.6% slower there, of 0.4 ms.
+            if not stopwatch.on_cpu and (not number or last_ms.get(first, math.inf) <= _UNTIMED_MS):
                 stopwatch.clear_cache()
                 calls[first](contents[first[1]].inputs)
             for key in part:
