@@ -264,14 +264,13 @@ class Spinning(Queue):
 
 
 def test_a_call_to_which_the_device_came_before_the_host_had_launched_it_is_known(clock: Clock) -> None:
-    """The sample has what the device waited; it is in no way told from a slow call else."""
+    """Its sample contains the wait: by its length alone it might as well be a slow call."""
     device = Spinning(clock)
     usual = 1e-4
     launches = itertools.chain([usual] * (2 + 2 + 1), [0.1], itertools.repeat(usual))  # the second timed call's is late
     taken = one(clock, Bound(device.call(0.001, launch_s=launches)), stopwatch=device)
     assert taken.late["a", "small"] == [1]
     assert [round(ms) for ms in taken.samples_ms["a", "small"]] == [1, 90, 1]
-    idle = Bound(
-        device.call(0.001, launch_s=0.1), idle=True
-    )  # it is launched on an idle device, for longer than a spin
+    # Launched on an idle device, for longer than it spins.
+    idle = Bound(device.call(0.001, launch_s=0.1), idle=True)
     assert one(clock, idle, stopwatch=device).late["a", "small"] == []

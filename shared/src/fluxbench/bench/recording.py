@@ -51,8 +51,7 @@ def of_cell(
     cell = series.of_cell(collected)
     timings = timings_of(cell, {workload.name: workload.operation for workload in workloads})
     wholes = {workload.name: whole_of(workload.operation) for workload in workloads}
-    on_gpu, in_parts = context.device.kind == "cuda", any(parts_of(workloads).values())
-    version = method.present(context.cell.notebook, on_gpu=on_gpu, in_parts=in_parts)
+    version = method_version(context.cell.notebook, workloads, context.device)
     for variant in names:
         taken, found_of = cell.get(variant, {}), timings.get(variant, {})
         needed = {
@@ -67,6 +66,12 @@ def of_cell(
             if context.early:
                 record = msgspec.structs.replace(record, flags=(*record.flags, Flag(kind=FlagKind.EARLY)))
             yield record
+
+
+def method_version(notebook: str, workloads: Iterable[Workload], device: Device) -> int:
+    """Return the method version of what a cell of a notebook measures at some workloads on a device now."""
+    in_parts = any(parts_of(workloads).values())
+    return method.present(notebook, on_gpu=device.kind == "cuda", in_parts=in_parts)
 
 
 def _needed(timings: Iterable[Mapping[str, Timing]], context: Context) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from uvnote.parser import CodeCell
 
-from fluxbench.bench import early
+from fluxbench.bench import early, recording
 from fluxbench.core.errors import SetupError, refusal
 from fluxbench.core.formatting import utc
 from fluxbench.core.settings import Settings
@@ -23,9 +23,8 @@ from fluxbench.notebook.execution import Place, run_cell
 from fluxbench.notebook.freshness import Freshness, State, depends_on
 from fluxbench.notebook.snapshot import Interrupted, Pending, Snapshot, StoppedError
 from fluxbench.notebook.store import Result, Run
-from fluxbench.records import fingerprint, method
+from fluxbench.records import fingerprint
 from fluxbench.records.status import Status
-from fluxbench.timing.parts import parts_of
 
 _RELOAD_S = 10  # a browser that shows an unfinished page loads it again after so many seconds
 
@@ -168,16 +167,11 @@ class GrowingPage:
         if not result or need not in snapshot.pending or need in self._drawn:
             return result
         records = result.records or ()
-        now, in_parts = fingerprint.of_device(self._device), any(parts_of(one.workload for one in records).values())
-        on_gpu = self._device.kind == "cuda"
-        others = [
-            one
-            for one in records
-            if fingerprint.not_comparable(
-                (one.fingerprint, one.method_version),
-                (now, method.present(one.notebook, on_gpu=on_gpu, in_parts=in_parts)),
-            )
-        ]
+        if not records:
+            return result
+        version = recording.method_version(records[0].notebook, (one.workload for one in records), self._device)
+        now = fingerprint.of_device(self._device), version
+        others = any(fingerprint.not_comparable((one.fingerprint, one.method_version), now) for one in records)
         return None if others else result
 
     @contextlib.contextmanager

@@ -19,7 +19,7 @@ import torch
 from fluxbench.correctness.content import Content
 from fluxbench.correctness.contents import Contents
 from fluxbench.operations.protocol import Bound, Tensors
-from fluxbench.timing.parts import Key, in_parts
+from fluxbench.timing.parts import Key, first_key, in_parts
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.processor import all_ms, others_ms
 from fluxbench.timing.rows import Row
@@ -105,7 +105,7 @@ def burst(
     idle = any(bound.idle for bound in calls.values())
     part_of = {} if stopwatch.on_cpu else {key[1]: (part_of or {}).get(key[1], 0) for key in single}
     # Untimed, it is launched kernel by kernel, and may take longer to launch than all rows.
-    first = min(calls, key=lambda key: (not key[1], part_of.get(key[1], 0)))
+    first = first_key(calls, part_of)
     ahead = {key: bound for key, bound in calls.items() if key not in rows or key == first}
     tried = {key: bound for key, bound in ahead.items() if key in rows or not cheap or key[1] in cheap}
     launch_s = 0.0
@@ -121,11 +121,35 @@ def burst(
     counts, of_workloads = dict.fromkeys(calls, rounds), [key for key in calls if key[1]]
     undecided = [key for key in single if key[0] == measured and not stopwatch.on_cpu]
     ranks = [0, *(rng.sample(range(1, rounds), rounds - 1) if measured and not stopwatch.on_cpu else range(1, rounds))]
+
+    def launch(key: Key) -> None:
+        """Put a timed call, on contents that none has had, into the device's queue."""
+        content = drawn[key][len(taken.launch_ms[key])] if drawn[key] else None
+        before_ms = others_ms()
+        inputs = contents[key[1]].put(content) if content else {}
+        changing_ms = others_ms() - before_ms
+        call, prepared = _next(key, calls, rows, inputs)
+        before_ms = others_ms()
+        if idle:
+            stopwatch.begin_idle()
+        stopwatch.clear_cache()
+        taken.others_ms[key].append(changing_ms + others_ms() - before_ms)
+        before_ms = all_ms()
+        stopwatch.record()
+        started = time.perf_counter()
+        out = call(prepared)
+        taken.launch_ms[key].append(1e3 * (time.perf_counter() - started))
+        stopwatch.record()
+        if not idle and stopwatch.host_was_late():
+            taken.late[key].append(len(taken.launch_ms[key]) - 1)
+        taken.call_cpu_ms[key].append(all_ms() - before_ms)
+        keep(key, out, content)
+
     for rank in ranks:
         if rank and rank >= max((counts[key] for key in of_workloads), default=rounds):
             continue
         schedule = [key for key in calls if rank < counts[key]]
-        first, place = min(schedule, key=lambda key: (not key[1], part_of.get(key[1], 0))), 0
+        first, place = first_key(schedule, part_of), 0
         last_ms = {
             key: its[-1] * (rows[key].calls if key in rows else 1) for key, its in taken.samples_ms.items() if its
         }
@@ -146,27 +170,7 @@ def burst(
                 stopwatch.clear_cache()
                 calls[first](contents[first[1]].inputs)
             for key in part:
-                content = drawn[key][len(taken.launch_ms[key])] if drawn[key] else None
-                before_ms = others_ms()
-                inputs = contents[key[1]].put(content) if content else {}
-                changing_ms = others_ms() - before_ms
-                launch, prepared = _next(key, calls, rows, inputs)
-                before_ms = others_ms()
-                if idle:
-                    stopwatch.begin_idle()
-                stopwatch.clear_cache()
-                taken.others_ms[key].append(changing_ms + others_ms() - before_ms)
-                before_ms = all_ms()
-                stopwatch.record()
-                started = time.perf_counter()
-                out = launch(prepared)
-                taken.launch_ms[key].append(1e3 * (time.perf_counter() - started))
-                stopwatch.record()
-                if not idle and stopwatch.host_was_late():
-                    taken.late[key].append(len(taken.launch_ms[key]) - 1)
-                taken.call_cpu_ms[key].append(all_ms() - before_ms)
-                keep(key, out, content)
-                del out, prepared
+                launch(key)
             samples_ms = stopwatch.between_ms()[::2]
             for key, sample in zip(part, samples_ms, strict=True):
                 taken.samples_ms[key].append(sample / (rows[key].calls if key in rows else 1))

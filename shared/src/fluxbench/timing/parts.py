@@ -29,6 +29,11 @@ def parts_of(workloads: Iterable[Workload]) -> dict[str, int]:
     return found
 
 
+def first_key(keys: Iterable[Key], part_of: Mapping[str, int]) -> Key:
+    """Return the first key that has a workload, of the first part; of none that has, the first one."""
+    return min(keys, key=lambda key: (not key[1], part_of.get(key[1], 0)))
+
+
 def in_parts(
     keys: Iterable[Key], part_of: Mapping[str, int], last_ms: Mapping[Key, float], rng: random.Random
 ) -> list[list[Key]]:
