@@ -55,6 +55,20 @@ def test_a_block_is_launch_bound_where_the_host_takes_longer_than_the_device(
     assert taken.ahead_ms == pytest.approx(10 if is_bound else 52, abs=1)  # the last call, or most of a window
 
 
+def test_a_device_that_is_done_before_the_host_has_launched_a_window_is_ahead_by_nothing(clock: Clock) -> None:
+    """By rounding it was less than nothing, which no event of a worker may hold: its process would be lost."""
+
+    class Kept(InTurn):
+        def keep(self, outputs: Any) -> None:
+            clock.now += 0.03
+            super().keep(outputs)
+
+    stopwatch = Queue(clock)
+    taken = sustain(stopwatch, {"small": stopwatch.call(1e-4, launch_s=1e-3)}, {"small": 0.01}, {"small": Kept()}, PLAN)
+    assert taken.ahead_ms == 0.0
+    assert not taken.loads
+
+
 def test_what_a_block_leaves_on_another_stream_is_in_its_last_window(clock: Clock) -> None:
     class Aside(Queue):
         """Each call leaves 5 ms of work that no event of its stream comes after."""

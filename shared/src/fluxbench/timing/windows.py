@@ -94,7 +94,7 @@ class Windows:
         follows = [self._launched[0].began, *ends[:-1]]
         begins = [max(one.began, begin) for one, begin in zip(self._launched, follows, strict=True)]
         self.spans = list(zip(begins, [*ends[:-1], self._over[-1]], strict=True))
-        self.ahead_s = [end - one.ended for one, end in zip(self._launched, ends, strict=True)]
+        self.ahead_s = [max(0.0, end - one.ended) for one, end in zip(self._launched, ends, strict=True)]
         self.waited = [begin <= one.ended for one, begin in zip(self._launched, follows, strict=True)]
 
     def _ends(self) -> list[float]:
