@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
-from fakes import TINIER, TINY
+from fakes import GPU, TINIER, TINY
 from sample_events import READY, collected, readings, timed
+from sample_records import record
 
+from fluxbench.analysis.verification.beside import of_cell
+from fluxbench.analysis.verification.cell import Cell, Sampled
+from fluxbench.analysis.verification.problem import Finding, Kind
 from fluxbench.bench import samples
 from fluxbench.bench.collected import Collected
 from fluxbench.bench.events import Lacked
@@ -101,6 +107,40 @@ def test_its_times_are_those_of_the_rounds_of_the_first_workload() -> None:
     assert times.samples_ms == {"flex": ((1.0, 3.0),)}
     own, control = json.loads(samples.to_json(of))["series"][::2]
     assert [control["samples_ms"], own["began_s"]] == [[1.0, 3.0], [0.0, 0.2]]
+
+
+def findings(times: ControlTimes, series: list[Sampled]) -> list[Finding]:
+    """Return in what a published cell's control times are not those of its samples."""
+    found = of_cell(
+        Cell(
+            path=Path("models.jsonl"),
+            records=[record("flex", fingerprint={"device": msgspec.to_builtins(GPU)})],
+            samples=series,
+            control=times,
+        )
+    )
+    return [one for one in found if one.kind is Kind.CONTROL]
+
+
+def test_where_rounds_have_parts_its_times_are_those_of_the_workload_in_the_first_part() -> None:
+    taken = timed("flex", burst_ms=(9.0,) * 3, control_ms=(1.0, 2.0, 3.0), workloads=("long", "short"))
+    taken["burst"]["spans"] = {
+        "short": [[0.1 * index, 0.1 * index + 0.02] for index in range(3)],
+        "long": [[0.1 * index + 0.03, 0.1 * index + 0.05] for index in range(3)],
+    }
+    of = collected([KNOWN, taken])
+    # The second round is slow in its first part alone, where the control kernel is; the third in its second part.
+    of.readings = readings(
+        0.0, 0.3, clock_mhz=lambda time_s: 1500.0 if 0.1 <= time_s < 0.12 or time_s > 0.225 else 1980.0
+    )
+    times = samples.control_times(of)
+    assert times is not None
+    assert times.samples_ms == {"flex": ((1.0, 3.0),)}
+    # Who reads the file finds the same: without the second of three.
+    series = msgspec.convert(json.loads(samples.to_json(of))["series"], list[Sampled])
+    assert not findings(times, series)
+    other = ControlTimes(kernel="made up", samples_ms={"flex": ((1.0, 2.0),)})
+    assert len(findings(other, series)) == 1
 
 
 def test_its_times_in_all_parts_of_the_workloads_that_a_process_holds_are_kept() -> None:

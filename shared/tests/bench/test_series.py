@@ -49,6 +49,22 @@ def test_a_workload_that_took_part_in_some_rounds_has_their_states() -> None:
         assert (taken.ranked(), taken.spans) == (ranked, [rounds.times[index] for index in (0, 2, 3)])
 
 
+def test_a_sample_of_a_part_of_a_round_has_the_state_of_that_part() -> None:
+    """A card at its power limit is slow while long calls run, and not in the short calls before them."""
+    one = trial("flex", burst_ms=TIMES_MS, workloads=("short", "long"))
+    spans = {
+        "short": [(0.1 * index, 0.1 * index + 0.02) for index in range(4)],
+        "long": [(0.1 * index + 0.03, 0.1 * index + 0.05) for index in range(4)],
+    }
+    rounds = msgspec.structs.replace(one.rounds, spans=spans)
+    of_parts = dataclasses.replace(one, timed=msgspec.structs.replace(one.timed, burst=rounds))
+    log = Log(readings(0.0, 0.4, clock_mhz=lambda time_s: 1980.0 if time_s % 0.1 < 0.025 else 1500.0))
+    assert not series.burst(of_parts, "short", log).off_regime
+    assert series.burst(of_parts, "short", log).spans == spans["short"]
+    long = series.burst(of_parts, "long", log)
+    assert (long.off_regime, long.kept_off) == (4, True)
+
+
 @pytest.mark.parametrize(
     ("reason", "ranked"),
     [

@@ -65,8 +65,13 @@ def test_on_a_gpu_short_calls_of_a_round_come_before_long_ones(clock: Clock) -> 
     for seed in range(6):
         one = trial(workloads, calls, stopwatch=device, seed=seed)
         one.reference_calls = calls
-        places = one.burst()["places"]
-        assert max(places["small"]) < min(places["large"])
+        taken = one.burst()
+        assert max(taken["places"]["small"]) < min(taken["places"]["large"])
+        for (begin, end), small_span, large_span in zip(
+            taken["times"], taken["spans"]["small"], taken["spans"]["large"], strict=True
+        ):
+            assert (begin, end) == (small_span[0], large_span[1])
+            assert small_span[1] < large_span[0]  # with a rest
 
 
 @pytest.mark.parametrize(("late", "samples"), [(("own", 1), [0]), (("reference", 2), [1])])

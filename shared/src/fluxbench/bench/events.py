@@ -140,6 +140,7 @@ class BurstSamples(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     places: dict[str, list[int]]  # in the order of the round
     late: dict[str, list[int]] = {}  # samples of which the host was late with the call or the reference's, by workload
     times: list[Span]  # of the rounds
+    spans: dict[str, list[Span]] = {}  # of each sample with the reference's, where rounds have parts, by workload
     processor: Processor | None = None  # of a CPU
     calls: dict[str, int] = {}  # of a row that is one sample, replayed as a CUDA graph, by workload; else a call is one
     launched_ms: dict[str, Positive] = {}  # of a call of such a row where the host launches it, by workload
@@ -148,6 +149,10 @@ class BurstSamples(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def in_rounds_of(self, workload: str, each: Sequence[T]) -> list[T]:
         """Return, of what there is one of in each round, those of the rounds that have a sample at a workload."""
         return [each[index] for index in self.rounds[workload]] if workload in self.rounds else list(each)
+
+    def spans_of(self, workload: str) -> list[Span]:
+        """Return when each sample at a workload was taken: its part of the round, or the round."""
+        return self.spans.get(workload) or self.in_rounds_of(workload, self.times)
 
 
 class BlockSamples(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -21,7 +21,7 @@ def control_times(collected: Collected) -> ControlTimes | None:
     found: dict[str, dict[int, dict[str, list[float]]]] = {}
     taken = (trial for trial in collected.trials if trial.timed.burst)
     for trial in sorted(taken, key=lambda trial: trial.timed.process):
-        first = trial.timed.workloads[0]
+        first = _first(trial)
         beside = _beside(trial.rounds, first)
         kept = series.burst(trial, first, collected.log).ranked(beside) if beside else []
         # A process has a trial of a variant in each part of the workloads, as it holds them. Where a worker died, the
@@ -88,8 +88,13 @@ def _of_trial(trial: Trial, log: Log) -> Iterator[dict[str, Any]]:
                 state["reference_ms"] = [round(sample, 6) for sample in block.reference_ms[workload]]
             yield {**who, "workload": workload, **series.sustained([trial], workload, log).to_json(), **state}
     if timed.burst and timed.burst.control_ms:
-        found = [round(sample, 6) for sample in _beside(timed.burst, timed.workloads[0])]
+        found = [round(sample, 6) for sample in _beside(timed.burst, _first(trial))]
         yield {**who, "variant": "control_kernel", "beside": timed.variant, "regime": "burst", "samples_ms": found}
+
+
+def _first(trial: Trial) -> str:
+    """Return the workload of a trial whose calls are in the first part of the rounds, as the control kernel's are."""
+    return min(trial.timed.workloads, key=lambda name: round(trial.rounds.spans_of(name)[0][0], series.DIGITS_S))
 
 
 def _beside(rounds: BurstSamples, first: str) -> list[float]:

@@ -17,6 +17,7 @@ from fluxbench.timing.telemetry import Log, Reading, summarize
 _TROUBLE = {"hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"}
 HOST_LATE = "the host was late"  # with a call, for which the device may have waited
 _FULL_CLOCK = 0.98  # of the highest in the whole cell, below which the device was not at rest before
+DIGITS_S = 3  # of a time that is kept, in seconds
 _UPDATED_S = 0.1  # a driver's readings are that old
 
 
@@ -76,7 +77,7 @@ class Series:
             "ranked_over": self.windows,
             "samples_ms": [round(sample, 6) for sample in self.samples_ms],
             "ranked": [int(counts) for counts in self.counts],
-            "began_s": [round(begin, 3) for begin, _ in self.spans],
+            "began_s": [round(begin, DIGITS_S) for begin, _ in self.spans],
             "sm_clock_mhz": [state and state.sm_clock_mhz for state in states],
             "power_w": [state and state.power_w for state in states],
             "temperature_c": [state and state.temperature_c for state in states],
@@ -156,8 +157,8 @@ def against_one(taken: Sequence[ProcessSeries]) -> list[ProcessSeries]:
 
 
 def burst(trial: Trial, workload: str, log: Log) -> Series:
-    """Return burst samples; those of rounds without the full clock, or of a late host, are out of the regime."""
-    spans = trial.rounds.in_rounds_of(workload, trial.rounds.times)
+    """Return burst samples; out of the regime are those of a late host, or of a part of a round at a lower clock."""
+    spans = trial.rounds.spans_of(workload)
     states = [_state(log, span) for span in spans]
     late = set(trial.rounds.late.get(workload, ()))
     why = [

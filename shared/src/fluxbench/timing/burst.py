@@ -49,6 +49,7 @@ class Burst:
     samples_ms: dict[Key, list[float]]
     rounds: dict[Key, list[int]]  # of each sample, from 0
     places: dict[Key, list[int]]  # of each sample in the order of its round, from 0
+    spans: dict[Key, list[tuple[float, float]]]  # of each sample, begin and end of the part of its round
     times: list[tuple[float, float]] = field(default_factory=list)  # begin and end of each round, monotonic seconds
     late: dict[Key, list[int]]  # samples, from 0
     launch_ms: dict[Key, list[float]]  # time of the host in a call, while the device is busy
@@ -59,7 +60,7 @@ class Burst:
     @classmethod
     def of(cls, keys: Iterable[Key]) -> Burst:
         """Return one without a round yet."""
-        names = ("samples_ms", "rounds", "places", "late", "launch_ms", "others_ms", "call_cpu_ms")
+        names = ("samples_ms", "rounds", "places", "spans", "late", "launch_ms", "others_ms", "call_cpu_ms")
         by_key: dict[str, Any] = {name: {key: [] for key in keys} for name in names}
         return cls(**by_key)
 
@@ -159,10 +160,10 @@ def burst(
             stopwatch.wait()
             before_ms = others_ms()
             time.sleep(rest)
+            began_part = time.monotonic()
             if not number:
                 taken.resting_ms.append(others_ms() - before_ms)
-                began = time.monotonic()
-            began_part = time.monotonic()
+                began = began_part
             # For the launches of the whole round: a host that has slept is late with the first ones of each part.
             stopwatch.spin(launch_s * share, 1 + sum(key in ahead for key in part))
             # What runs first finds a device that did nothing: cuDNN was 0.6% slower there, of 0.4 ms.
@@ -172,15 +173,17 @@ def burst(
             for key in part:
                 launch(key)
             samples_ms = stopwatch.between_ms()[::2]
+            ended = time.monotonic()
             for key, sample in zip(part, samples_ms, strict=True):
                 taken.samples_ms[key].append(sample / (rows[key].calls if key in rows else 1))
                 taken.places[key].append(place)
                 taken.rounds[key].append(len(taken.times))
+                taken.spans[key].append((began_part, ended))
                 place += 1
-            rest = rest_after(time.monotonic() - began_part)
+            rest = rest_after(ended - began_part)
             if sum(samples_ms) >= _TIRING_MS:
-                tired_until = time.monotonic() + recovery_s
-        taken.times.append((began, time.monotonic()))
+                tired_until = ended + recovery_s
+        taken.times.append((began, ended))
         for key in list(undecided):
             samples, latest_ms = taken.samples_ms[key], taken.launch_ms[key][-1]
             if latest_ms > _LATE * samples[-1] and len(samples) < min(rounds, _ROUNDS_OF_LATE):
@@ -192,8 +195,7 @@ def burst(
                 drawn[key] = _first_of(drawn[key], count)
                 count = len(drawn[key])
             counts |= {beside: count for beside in calls if beside[1] == key[1]}
-        of_round = taken.times[-1][1] - began
-        rest = max(plan.min_rest_s, rest_after(of_round)) if rests else plan.min_rest_s
+        rest = max(plan.min_rest_s, rest_after(ended - began)) if rests else plan.min_rest_s
         if len(parts) > 1:
             rest = max(rest, tired_until - time.monotonic())
     return taken

@@ -167,9 +167,20 @@ class Trial:
             "control_ms": samples.get((CONTROL, _NO_WORKLOAD), []), "launch_ms": self._launch_ms,
             "places": {workload: taken.places[key] for workload, key in own.items()}, "times": taken.times,
             "late": {name: late for name, key in own.items() if (late := self._late(taken, key))},
+            "spans": self._spans(taken, own),
             "rounds": {name: its for name, key in own.items() if len(its := taken.rounds[key]) < len(taken.times)},
             "processor": processor if self.stopwatch.on_cpu else None, **rows.fields,
         }  # fmt: skip
+
+    def _spans(self, taken: Burst, own: Mapping[str, Key]) -> dict[str, list[tuple[float, float]]]:
+        """Return when each sample and the reference's beside it were taken, where rounds have parts."""
+        if all(set(taken.spans[key]) <= set(taken.times) for key in own.values()):
+            return {}
+        both = {name: (taken.spans[key], taken.spans[self.reference, name]) for name, key in own.items()}
+        return {
+            name: [(min(one[0], other[0]), max(one[1], other[1])) for one, other in zip(*spans, strict=True)]
+            for name, spans in both.items()
+        }
 
     def _late(self, taken: Burst, key: Key) -> list[int]:
         """Return the samples in whose round the host was late with this call or with the reference beside it."""

@@ -139,7 +139,7 @@ def _control(cell: Cell) -> Findings:
 
 
 def _of_trials(samples: Sequence[Sampled]) -> Iterator[tuple[Sampled, Sampled]]:
-    """Yield each series of the control kernel with the first one of its trial, whose rounds it is of.
+    """Yield each series of the control kernel with that of its trial whose calls were first, beside which it ran.
 
     A trial's series stand together, the control kernel's last.
     """
@@ -149,7 +149,11 @@ def _of_trials(samples: Sequence[Sampled]) -> Iterator[tuple[Sampled, Sampled]]:
             if first is not None and (one.beside, one.process) == (first.variant, first.process):
                 yield one, first
             first = None
-        elif one.regime == BURST and (first is None or (one.variant, one.process) != (first.variant, first.process)):
+        elif one.regime == BURST and (
+            first is None
+            or (one.variant, one.process) != (first.variant, first.process)
+            or one.began_s[:1] < first.began_s[:1]
+        ):
             first = one
 
 

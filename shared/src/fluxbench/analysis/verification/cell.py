@@ -36,6 +36,7 @@ class Sampled(Struct, frozen=True, kw_only=True):
     calls_per_sample: int = 1
     ranked_over: Annotated[int, Meta(ge=1)] = 1
     ranked: tuple[int, ...] = ()
+    began_s: tuple[float, ...] = ()
     sm_clock_mhz: tuple[NotNegative | None, ...] = ()
     power_w: tuple[NotNegative | None, ...] = ()
     temperature_c: tuple[float | None, ...] = ()
