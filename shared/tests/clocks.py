@@ -17,7 +17,7 @@ from fluxbench.correctness.content import Content
 from fluxbench.correctness.contents import Contents
 from fluxbench.operations.protocol import Bound
 from fluxbench.operations.workload import Workload
-from fluxbench.timing import burst, control_kernel, interleaved, repeated, rows, stopwatch, sustained, windows
+from fluxbench.timing import burst, control_kernel, interleaved, lead, repeated, rows, stopwatch, sustained, windows
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.stopwatch import Lap, Stopwatch
 
@@ -77,7 +77,7 @@ def start_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Give the modules that take times a clock in place of `time`, and the machine a small cache."""
     clock = Clock()
     fake = SimpleNamespace(monotonic=clock.read, perf_counter=clock.read, sleep=clock.sleep)
-    for module in (burst, interleaved, repeated, rows, sustained, stopwatch, windows):
+    for module in (burst, interleaved, lead, repeated, rows, sustained, stopwatch, windows):
         monkeypatch.setattr(module, "time", fake)
     small_cache(monkeypatch)
     return clock

@@ -19,6 +19,7 @@ import torch
 from fluxbench.correctness.content import Content
 from fluxbench.correctness.contents import Contents
 from fluxbench.operations.protocol import Bound, Tensors
+from fluxbench.timing.lead import Lead
 from fluxbench.timing.parts import Key, first_key, in_parts
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.processor import all_ms, others_ms
@@ -32,8 +33,6 @@ _REST = 0.25  # of a GPU after a round, over the time of that round
 _MAX_REST_S = 0.5  # twice what a card at its power limit needs to its full clock
 _UNTIMED_MS = 1.0  # of a call that is made before each part; a longer one would tire the device
 _TIRING_MS, _RECOVERY_S = 20.0, 0.25  # calls of a part after which a card at its power limit has its full clock so late
-MOST_LAUNCH_S = 0.1  # in which a host fills the driver's queue of about 1,000 launches
-_LONG_ROUND_S, _LONG_IN_GRID_S = 0.2, 0.01  # an untimed round that the device takes so long for is not made twice
 _LATE, _ROUNDS_OF_LATE = 0.5, 3  # of a call's time the host's share, with which it may have waited, or recorded a graph
 
 
@@ -94,25 +93,18 @@ def burst(
     be short at that of each part, on contents of the round before. `keep` gets what each timed call returned, before
     another one runs. A key of `rows` has several calls in its place, whose mean is the sample; `keep` gets the last
     one's output. The first rest is `first_rest_s`. Others are at least `min_rest_s`, and on a GPU a quarter of the
-    round before, up to 0.5 s. Where there are rows alone, whose calls are short, all rests are `min_rest_s`. The host's
-    time for a round, by which it must be ahead of the device, is that of one before the first, at `cheap` workloads if
-    there are some, whose calls are launched alike; rows need none, as they take less to launch than to run. Calls of
-    more launches than a queue holds begin on an idle device, as do all beside them: the host would be ahead by as much
-    as the call before left it.
+    round before, up to 0.5 s. Where there are rows alone, whose calls are short, all rests are `min_rest_s`. `Lead`
+    keeps the device busy until the host is ahead, at `cheap` workloads if there are some. Calls of more launches than a
+    queue holds begin on an idle device, as do all beside them: the host would be ahead by as much as the call before
+    left it.
     """
     taken, rows = Burst.of(calls), rows or {}
     single = {key for key in calls if key not in rows and key[1] in contents}
     drawn = {key: contents[key[1]].draw(rounds, rng) if key in single else [] for key in calls}
     idle = any(bound.idle for bound in calls.values())
     part_of = {} if stopwatch.on_cpu else {key[1]: (part_of or {}).get(key[1], 0) for key in single}
-    # Untimed, it is launched kernel by kernel, and may take longer to launch than all rows.
     first = first_key(calls, part_of)
-    ahead = {key: bound for key, bound in calls.items() if key not in rows or key == first}
-    tried = {key: bound for key, bound in ahead.items() if key in rows or not cheap or key[1] in cheap}
-    launch_s = 0.0
-    if tried and not (stopwatch.on_cpu or idle):
-        long_s = _LONG_IN_GRID_S if plan.row_s else _LONG_ROUND_S
-        launch_s = min(MOST_LAUNCH_S, _launch_s(stopwatch, tried, contents, long_s) * len(ahead) / len(tried))
+    lead = Lead(stopwatch, calls, contents, rows, first, cheap, grid=bool(plan.row_s))
     rests = bool(single) and not stopwatch.on_cpu
     rest = plan.first_rest_s if rests or stopwatch.on_cpu else plan.min_rest_s
     recovery_s = plan.first_rest_s if plan.row_s else _RECOVERY_S
@@ -125,6 +117,7 @@ def burst(
 
     def launch(key: Key) -> None:
         """Put a timed call, on contents that none has had, into the device's queue."""
+        began_s = time.perf_counter()
         content = drawn[key][len(taken.launch_ms[key])] if drawn[key] else None
         before_ms = others_ms()
         inputs = contents[key[1]].put(content) if content else {}
@@ -145,6 +138,7 @@ def burst(
             taken.late[key].append(len(taken.launch_ms[key]) - 1)
         taken.call_cpu_ms[key].append(all_ms() - before_ms)
         keep(key, out, content)
+        lead.took(key, time.perf_counter() - began_s)
 
     for rank in ranks:
         if rank and rank >= max((counts[key] for key in of_workloads), default=rounds):
@@ -155,7 +149,6 @@ def burst(
             key: its[-1] * (rows[key].calls if key in rows else 1) for key, its in taken.samples_ms.items() if its
         }
         parts = in_parts(schedule, part_of, last_ms, rng)
-        share = sum(key in ahead for key in schedule) / max(1, len(ahead))
         for number, part in enumerate(parts):
             stopwatch.wait()
             before_ms = others_ms()
@@ -164,8 +157,7 @@ def burst(
             if not number:
                 taken.resting_ms.append(others_ms() - before_ms)
                 began = began_part
-            # For the launches of the whole round: a host that has slept is late with the first ones of each part.
-            stopwatch.spin(launch_s * share, 1 + sum(key in ahead for key in part))
+            lead.take(schedule, part)
             # What runs first finds a device that did nothing: cuDNN was 0.6% slower there, of 0.4 ms.
             if not stopwatch.on_cpu and (not number or last_ms.get(first, math.inf) <= _UNTIMED_MS):
                 stopwatch.clear_cache()
@@ -246,29 +238,3 @@ def _next(
     if row := rows.get(key):
         return row.launch, row.given.turn(row.calls)
     return calls[key].call, calls[key].prepared(inputs)
-
-
-def _launch_s(
-    stopwatch: Stopwatch, calls: Mapping[Key, Bound], contents: Mapping[str, Contents], long_s: float
-) -> float:
-    """Return how long the host takes to launch some calls, twice, unless the device takes `long_s` or more for them.
-
-    Beyond what fills the driver's queue it waits for the device, and its time is the device's.
-    """
-    seconds = []
-    for _ in range(2):  # the first one may have to wake the host up
-        stopwatch.wait()
-        stopwatch.spin(0.0, len(calls))
-        began = time.perf_counter()
-        for key, bound in calls.items():
-            given = contents.get(key[1])
-            prepared = bound.prepared(given.put(given.present) if given else {})
-            stopwatch.clear_cache()
-            stopwatch.record()
-            bound.call(prepared)
-            stopwatch.record()
-        seconds.append(time.perf_counter() - began)
-        stopwatch.between_ms()
-        if time.perf_counter() - began > long_s:
-            break
-    return min(seconds)

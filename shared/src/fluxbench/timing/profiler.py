@@ -18,7 +18,8 @@ from torch.profiler import ProfilerActivity, profile
 
 from fluxbench.operations.protocol import Bound, Tensors
 from fluxbench.operations.shared_step import COMMUNICATION, WAITING
-from fluxbench.timing.burst import MOST_LAUNCH_S, rest_after
+from fluxbench.timing.burst import rest_after
+from fluxbench.timing.lead import MOST_LAUNCH_S
 from fluxbench.timing.stopwatch import Stopwatch
 from fluxbench.variants._base import ATTENTION
 

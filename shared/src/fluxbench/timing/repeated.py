@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from fluxbench.correctness.contents import Contents
 from fluxbench.operations.protocol import Bound, Tensors
-from fluxbench.timing.burst import MOST_LAUNCH_S
+from fluxbench.timing.lead import MOST_LAUNCH_S
 from fluxbench.timing.stopwatch import Stopwatch
 
 _MAX_REPEATED = 5  # rounds in which a call is repeated on the same contents

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from fluxbench import operations
 from fluxbench.correctness.content import fresh_inputs
 from fluxbench.operations.protocol import Bound
-from fluxbench.timing.burst import MOST_LAUNCH_S
 from fluxbench.timing.graph import SPARE_OF_SHORT, CapturedCalls, GraphPool, GraphRefused
+from fluxbench.timing.lead import MOST_LAUNCH_S
 from fluxbench.timing.parts import Key
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.rotation import Rotation
