@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_workers import (
@@ -157,10 +158,21 @@ def test_the_workers_of_a_gpu_wait_together_and_measure_one_by_one(tmp_path: Pat
     assert len(list(tmp_path.glob("waits-*"))) == 3  # no other was started
 
 
-def test_a_further_worker_imports_while_the_one_before_it_measures(tmp_path: Path) -> None:
+def test_a_further_worker_imports_while_the_one_before_it_measures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process ends here only when the next one has begun; else it would be killed for its silence."""
+    monkeypatch.setattr(pool, "SILENCE_LIMIT_S", 20.0)
+    exits = list[pool.Exit | None]()
+
+    def noted(*arguments: Any) -> pool.Exit | None:
+        exits.append(pool.run_worker(*arguments))
+        return exits[-1]
+
+    monkeypatch.setattr(processes, "run_worker", noted)
     scenario = """
 def mean_ms(name):
-    return [1.0, 1.0, 1.0, 1.0][process] * ([1.0, 1.03, 1.0, 1.0][process] if name == "b" else 1.0)
+    return [1.0, 1.0005, 0.9995, 1.0][process] * ([1.0, 1.006, 1.0, 1.0][process] if name == "b" else 1.0)
 
 def before(step, variant=None, workload=None):
     if step == "done" and process in (2, 3):
@@ -173,6 +185,7 @@ def before(step, variant=None, workload=None):
         collected = played(folder, whole, device=GPU, worker=beginning(NOTES_ITSELF), most=most)
         assert {len(collected.taken(name, "tiny")) for name in "bc"} == {most, 3}
         assert (started(folder), collected.workers, len(list(folder.glob("waits-*")))) == (most, most, most)
+    assert exits == [None] * 7
 
 
 @pytest.mark.parametrize("dies", ["os.kill(os.getpid(), signal.SIGKILL)", "silent()"], ids=["dies", "hangs"])
