@@ -23,7 +23,7 @@ _AGREE = 2  # processes
 _REPEATED_FROM = 0.95  # of a call on repeated contents over one on new ones, side by side on a GPU
 # A sustained call over a burst one, where the reference's is no less. Of 905 published on H100s and H200s (2026-11-28)
 # the least is 0.873 (`triton_flash` in `scaling`, whose burst times are of few rounds), of 264 of an H200's Flux page
-# 0.979. Two events (up to 2.9 us) and a code that is not in the instruction cache are in the burst time alone: of 0.1
+# 0.973. Two events (up to 2.9 us) and a code that is not in the instruction cache are in the burst time alone: of 0.1
 # ms a few percent. So what is under 0.8 has left out some of its work.
 _SUSTAINED_FROM = 0.8
 # Of a call that is as long as its launch on a GPU, by this share or more, both times are the host's: a right one of
