@@ -65,6 +65,17 @@ def test_only_what_is_asked_for_and_its_descendants_run_though_all_is_fresh(buil
     assert built.states() == dict.fromkeys(ALL, "fresh")
 
 
+def test_what_a_stopped_build_had_measured_is_measured_anew_where_a_cell_is_named(built: Machine) -> None:
+    kept = [built.settings.unfinished("made_up", cell_id) / "1.json.gz" for cell_id in ("first", "second")]
+    for path in kept:
+        path.parent.mkdir(parents=True)
+        path.touch()
+    built.build()
+    assert [path.exists() for path in kept] == [True, True]
+    built.build("first")
+    assert [path.exists() for path in kept] == [False, True]
+
+
 def test_a_cell_that_an_interruption_kept_from_running_is_stale(built: Machine) -> None:
     class Interrupting(Lines):
         def ended(self, cell_id: str, duration_s: float | None, failure: str | None) -> None:

@@ -78,6 +78,8 @@ class Collected:
     others: list[str] = field(default_factory=list)  # processes that used the device meanwhile
     phases: list[tuple[str, float, float]] = field(default_factory=list)  # of all processes: name, begin, end
     until: float = math.inf  # when the build stops measuring, monotonic seconds
+    cut: bool = False  # the cell's time, or the build's, was up before all was measured
+    keep: Callable[[], None] = lambda: None  # keeps what was collected so far for another build, see `bench.unfinished`
     heard: Callable[[Event], None] = lambda event: None  # called with each event that was taken in
     _phase: Phase | None = None
 
@@ -157,6 +159,8 @@ class Collected:
         self.rates += other.rates
         self.lacked += other.lacked
         self.phases += other.phases
+        self.cut |= other.cut
+        self.others = list(dict.fromkeys([*self.others, *other.others]))
 
     def end_phase(self, at: float) -> None:
         """Note that what the present worker did has ended, at a monotonic time in seconds."""

@@ -38,7 +38,7 @@ class Early:
             return
         timed = list(dict.fromkeys(trial.timed.variant for trial in self._collected.trials if trial.timed.burst))
         if isinstance(event, events.TrialBegan):
-            if len(timed) == _VARIANTS - 1 and event.variant not in timed:
+            if len({*timed, event.variant}) >= _VARIANTS:
                 progress.say(early="soon")
         elif len(timed) >= _VARIANTS:
             self._is_done = True

@@ -17,15 +17,17 @@ from pathlib import Path
 
 import msgspec
 
-from fluxbench import operations, studies, variants
+from fluxbench import studies, variants
 from fluxbench.bench import compiler_caches, dependencies, recording, samples
 from fluxbench.bench.collected import Collected
 from fluxbench.bench.early import Early
 from fluxbench.bench.events import Failed
+from fluxbench.bench.gate import gate, known, refused, unsupported
 from fluxbench.bench.pool import Pool
 from fluxbench.bench.processes import Batch, out_of_time, processes_on_gpu
 from fluxbench.bench.recording import Context
 from fluxbench.bench.side_by_side import measure_all
+from fluxbench.bench.unfinished import Unfinished
 from fluxbench.core import progress
 from fluxbench.core.device_lock import folder as lock_folder
 from fluxbench.core.errors import SetupError
@@ -33,10 +35,8 @@ from fluxbench.core.files import write_gzip, write_text
 from fluxbench.core.settings import Settings
 from fluxbench.device import detect, nvidia, targets
 from fluxbench.device.model import Device
-from fluxbench.device.targets import Target
 from fluxbench.environments import prepare as environments
 from fluxbench.environments.cell import Cell
-from fluxbench.operations.protocol import Refuses
 from fluxbench.operations.workload import Workload
 from fluxbench.records import files
 from fluxbench.records.schema import SCHEMA, Record
@@ -61,7 +61,7 @@ def measure_variants(cell: Cell, settings: Settings, started: float) -> None:
     collected = Collected()
     most = PROCESSES if device.worker_kind == "cpu" else MOST_PROCESSES
     deadline, early = deadline_of(started, settings), progress.is_heard()
-    found = measure(cell, cell.variants, device, settings, deadline, collected, most, early=early)
+    found = measure(cell, cell.variants, device, settings, deadline, collected, most, early=early, resumes=True)
     files.write(Path(f"{cell.id}.jsonl"), found)
     references_failed = [failed for failed in collected.failed.values() if failed.variant not in cell.variants]
     write_gzip(Path(f"{cell.id}.samples.json.gz"), samples.to_json(collected, references_failed))
@@ -91,18 +91,21 @@ def measure(
     collected: Collected,
     most: int = PROCESSES,
     early: bool = False,
+    resumes: bool = False,
 ) -> list[Record]:
     """Return one record for every variant and workload, in that order; what workers wrote goes to `collected`.
 
     `deadline` is a monotonic time in seconds. More processes than three, up to `most`, measure what is not known well
     enough; of calls that last up to a second on a GPU two do. `early`: also write the first variants' records while
-    the cell goes on, see `bench.early`. Raises `SetupError` where a study, a variant or a workload is unknown.
+    the cell goes on, see `bench.early`. `resumes`: go on with what a build that was stopped had measured, and keep what
+    this one measures until all is, see `bench.unfinished`. Raises `SetupError` where a study, a variant or a workload
+    is unknown.
     """
-    names = _known(names)
+    names = known(names)
     study = studies.find(cell.study)
     workloads = study.workloads_on(device, settings)
     depends = dependencies.of(cell, device, settings)
-    wanted = _gate(names, workloads, targets.of(device, settings.root, cell.notebook), device, settings, collected)
+    wanted = gate(names, workloads, targets.of(device, settings.root, cell.notebook), device, settings, collected)
     processes = PROCESSES
     if device.worker_kind != "cpu":
         processes, most = processes_on_gpu(study.effort, wanted, PROCESSES, most)
@@ -118,9 +121,12 @@ def measure(
         collected.heard = Early(collected, workloads, context).hear
     collected.until = settings.until
     if wanted:
-        collected.others = list(nvidia.other_processes(device))
-        _run(cell, wanted, workloads, device, settings, deadline, collected, (processes, most))
-        collected.others = list(dict.fromkeys([*collected.others, *nvidia.other_processes(device)]))
+        unfinished = Unfinished(settings, cell, depends) if resumes else None
+        others = list(nvidia.other_processes(device))
+        _run(cell, wanted, workloads, device, settings, deadline, collected, (processes, most), unfinished)
+        collected.others = list(dict.fromkeys([*collected.others, *others, *nvidia.other_processes(device)]))
+        if unfinished and not collected.cut:
+            unfinished.forget()
     context = dataclasses.replace(
         context, measured_at=datetime.now(UTC).isoformat(timespec="seconds"), powers=powers(collected)
     )
@@ -139,52 +145,6 @@ def scratch(cell: Cell, settings: Settings) -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(dir=runs, prefix=f"{cell.id}-", ignore_cleanup_errors=True)
 
 
-def _known(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names. Raises `SetupError` where one is no variant's."""
-    found = tuple(dict.fromkeys(names))
-    for name in found:
-        try:
-            variants.find(name)
-        except ValueError as error:
-            raise SetupError(str(error)) from error
-    return found
-
-
-def _gate(
-    names: Iterable[str],
-    workloads: Iterable[Workload],
-    target: Target,
-    device: Device,
-    settings: Settings,
-    collected: Collected,
-) -> list[str]:
-    """Return the variants that can run at some workload; those that cannot, or are excluded, are UNSUPPORTED there."""
-    wanted = []
-    for name in names:
-        excluded = None if settings.all else target.excluded(name)
-        for workload in workloads:
-            if reason := _unsupported(name, device, workload) or excluded:
-                collected.fail(name, workload.name, Status.UNSUPPORTED, reason)
-            elif name not in wanted:
-                wanted.append(name)
-    return wanted
-
-
-def _unsupported(name: str, device: Device, workload: Workload) -> str | None:
-    """Return why a variant cannot run at a workload, or None. Raises `SetupError` where the operation is unknown."""
-    try:
-        asked = operations.find(workload.operation).attention(workload.shape)
-    except ValueError as error:
-        raise SetupError(f"workload {workload.name!r}: {error}") from error
-    return _refused(workload, device) or variants.find(name).supports(device, asked)
-
-
-def _refused(workload: Workload, device: Device) -> str | None:
-    """Return why no variant can run at a workload, or None."""
-    operation = operations.find(workload.operation)
-    return operation.refuses(workload.shape, device) if isinstance(operation, Refuses) else None
-
-
 def _run(
     cell: Cell,
     wanted: list[str],
@@ -194,6 +154,7 @@ def _run(
     deadline: float,
     collected: Collected,
     processes: tuple[int, int],
+    unfinished: Unfinished | None = None,
 ) -> None:
     """Measure what can run, in workers of the measured environment; UNAVAILABLE where that cannot be had.
 
@@ -207,6 +168,7 @@ def _run(
             collected.fail(name, workload.name, status, reason)
 
     if collected.is_late(deadline):  # so late that it need not make an environment
+        collected.cut = True
         fail(Status.TIMEOUT, out_of_time(collected))
         return
     try:
@@ -222,14 +184,14 @@ def _run(
     caches = compiler_caches.variables(compiled, {"device": device.name, "driver": device.driver or "", **packages})
     with contextlib.ExitStack() as stack:
         batches = []
-        possible = [workload for workload in workloads if not _refused(workload, device)]
+        possible = [workload for workload in workloads if not refused(workload, device)]
         for number, together in enumerate(_by_process(possible)):
             in_burst = tuple(one.name for one in together if not study.sustains(one.operation, device))
             sustains = len(in_burst) < len(together)
             references = tuple(
                 name
                 for name in study.references
-                if not any(_unsupported(name, device, workload) for workload in together)
+                if not any(unsupported(name, device, workload) for workload in together)
             )
             for variables, names in _by_variables(wanted).items():  # workers of all batches import at once
                 folder = Path(stack.enter_context(scratch(cell, settings)))
@@ -264,7 +226,7 @@ def _run(
                 batches.append((batch, pool))
         progress.say(steps=sum(batch.steps for batch, _ in batches))
         at_once = device.worker_kind != "cpu" and study.effort.side_by_side
-        measure_all(batches, collected, deadline, together=at_once)
+        measure_all(batches, collected, deadline, together=at_once, unfinished=unfinished)
 
 
 def _by_process(workloads: Iterable[Workload]) -> list[tuple[Workload, ...]]:

@@ -71,6 +71,7 @@ class Batch:
         """
         for workloads, names in self._out_of_memory(collected).items():
             if collected.is_late(deadline):
+                collected.cut = True
                 return
             for name, each in itertools.product({*names, *self.references} - ({*self.variants} - {*names}), workloads):
                 if (why := collected.failed.get((name, each.name))) and why.status is Status.OUT_OF_MEMORY:
@@ -125,7 +126,10 @@ class Batch:
                     before = len(self._done(collected, process))
                     request = self._request(collected, process, left)
                     exit_ = run_worker(self.folder, self.environment, request, collected, deadline, worker)
-                    if collected.is_late(deadline):
+                    late = collected.is_late(deadline)
+                    if not (late and request.probe):  # what was not tried, another process would not try
+                        collected.keep()
+                    if late:
                         self._out_of_time(collected)
                         return
                     if exit_ is None:
@@ -250,7 +254,7 @@ class Batch:
                     collected.fail(name, workload, exit_.status, exit_.reason)
 
     def _out_of_time(self, collected: Collected) -> None:
-        reason = out_of_time(collected)
+        collected.cut, reason = True, out_of_time(collected)
         in_all = self._wanted(collected, self.processes - 1)
         for workload in self.workloads:
             for name in self.variants:

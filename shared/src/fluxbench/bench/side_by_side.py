@@ -9,16 +9,24 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from fluxbench.bench.collected import Collected
-from fluxbench.bench.pool import Pool
+from fluxbench.bench.pool import FIRST_COUNTS, Pool
 from fluxbench.bench.processes import Batch
+from fluxbench.bench.unfinished import Unfinished
+from fluxbench.core import progress
 
 
 def measure_all(
-    batches: Sequence[tuple[Batch, Pool]], collected: Collected, deadline: float, *, together: bool
+    batches: Sequence[tuple[Batch, Pool]],
+    collected: Collected,
+    deadline: float,
+    *,
+    together: bool,
+    unfinished: Unfinished | None = None,
 ) -> None:
     """Measure all batches, each with the workers of its pool, until `deadline` (monotonic seconds).
 
-    `together`: at the same time; the device lock lets one worker measure at a time, as of several cells.
+    `together`: at the same time; the device lock lets one worker measure at a time, as of several cells. What a build
+    that was stopped had measured of the cell is `unfinished`.
     """
 
     def measure(batch: Batch, pool: Pool, into: Collected) -> None:
@@ -30,11 +38,14 @@ def measure_all(
         pool.close()
 
     if not together:
+        _resume(unfinished, collected)
         for step in (measure, measure_alone):
             for batch, pool in batches:
                 step(batch, pool, collected)
         return
     parts = [collected.apart() for _ in batches]
+    for number, part in enumerate(parts):
+        _resume(unfinished and unfinished.part(number), part)
     for step in (measure, measure_alone):
         with ThreadPoolExecutor(max(1, len(batches))) as threads:
             running = [threads.submit(step, *each, part) for each, part in zip(batches, parts, strict=True)]
@@ -42,3 +53,14 @@ def measure_all(
             of_batch.result()  # raises what it raised
     for part in parts:
         collected.join(part)
+
+
+def _resume(unfinished: Unfinished | None, collected: Collected) -> None:
+    """Go on with what was measured of a cell, if anything was."""
+    if unfinished is None or not unfinished.resume(collected):
+        return
+    own = [trial.timed for trial in collected.trials if trial.timed.burst]
+    print(f"A build that was stopped had measured {len(own)} trials of this cell; it goes on after these.")
+    if own:
+        counts = sum(len(timed.workloads) * (1 if timed.process else FIRST_COUNTS) for timed in own)
+        progress.say(variant=own[-1].variant, workload=own[-1].workloads[-1], counts=counts)

@@ -78,6 +78,10 @@ class Settings:
             ),
         )
 
+    def unfinished(self, notebook: str, cell: str) -> Path:
+        """Return the folder of what builds that were stopped had measured of a cell."""
+        return self.cache / "unfinished" / f"{notebook}-{cell}"
+
 
 def _seconds(variable: str) -> float | None:
     """Return a setting in seconds. Raises `SetupError` where it is no whole number of them."""

@@ -16,6 +16,7 @@ from uvnote.parser import CodeCell
 
 from fluxbench.core import locks
 from fluxbench.core.errors import SetupError
+from fluxbench.core.files import remove
 from fluxbench.core.settings import CONTENTS, Settings
 from fluxbench.device import detect, targets
 from fluxbench.device.model import Device
@@ -74,6 +75,8 @@ def build(
         order = document.in_order()
         if only:
             _check_needs(document, asked, cells)
+            for cell_id in asked:  # they are measured anew
+                remove(settings.unfinished(document.path.stem, cell_id))
         else:
             asked = document.descendants(cell_id for cell_id, cell in cells.items() if cell.state is not State.FRESH)
         to_run = [code for code in order if code.id in asked]

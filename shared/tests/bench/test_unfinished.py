@@ -1,0 +1,182 @@
+"""What a build that was stopped had measured of a cell, and how the next one goes on."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_workers import ALL_PASSED, HEADER, in_cell, interpreter, log_of, outcomes, played, requests, when
+from fakes import REPOSITORY
+
+from fluxbench import bench
+from fluxbench.bench import unfinished
+from fluxbench.bench.collected import Collected
+from fluxbench.bench.unfinished import Unfinished
+from fluxbench.core.settings import Settings
+from fluxbench.environments.cell import Cell
+from fluxbench.records import files
+from fluxbench.records.status import Status
+
+CELL = Cell(notebook="flux", id="sdpa", study="flux", packages=("torch==2.13.0",), source_sha256="0" * 64)
+STEADY = """
+def mean_ms(name):
+    return [1.0, 1.0005, 0.9995][process]
+"""
+Build = Callable[..., Collected]
+
+
+def stopped_at(step: str, name: str, process: int) -> str:
+    """Return a scenario in which the build's time is up when a worker is at a step of a variant."""
+    at = f"(step, variant, process) == ({step!r}, {name!r}, {process})"
+    return when(at, 'open("time-is-up", "w").close(); time.sleep(60)') + STEADY
+
+
+@pytest.fixture
+def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Build:
+    """Measure a cell in a folder of its own, as a build does; `depends` is what its result depends on."""
+    folders: list[Path] = []
+
+    def build(scenario: str = STEADY, depends: str = "driver 580", **fields: Any) -> Collected:
+        folder = tmp_path / f"build-{len(folders)}"
+        folder.mkdir()
+        folders.append(folder)
+        monkeypatch.setattr(Collected, "is_late", lambda self, deadline: (folder / "time-is-up").exists())
+        collected = Collected()
+        Unfinished(Settings(root=REPOSITORY, cache=tmp_path / "cache"), CELL, {"driver": depends}).resume(collected)
+        return played(folder, scenario, before=collected, **fields)
+
+    return build
+
+
+def asked(folder: Path) -> list[tuple[int, tuple[str, ...], bool]]:
+    return [(each.process, each.variants, each.probe) for each in requests(folder)]
+
+
+def test_a_cell_goes_on_after_what_was_timed_when_the_time_was_up(build: Build, tmp_path: Path) -> None:
+    first = build(stopped_at("time", "c", 2))
+    assert first.cut
+    assert {pair: outcome for pair, outcome in outcomes(first).items() if outcome == "TIMEOUT"}.keys() == {
+        "c at tiny",
+        "c at tinier",
+    }
+    second = build()
+    assert asked(tmp_path / "build-1") == [(2, ("c",), False)]
+    assert (outcomes(second), second.cut, set(second.probed)) == (ALL_PASSED, False, {"a", "b", "c"})
+    # In the third process the reference was timed beside "c" again: the ratio is of one process.
+    assert [trial.worker for trial in second.taken("c", "tiny")] == [1, 2, 4]
+    assert [trial.worker for trial in second.taken("b", "tiny")] == [1, 2, 3]
+    assert second.beside(second.taken("c", "tiny")[2], "tiny")[0].worker == 4
+    # What it had collected before it went on is the same.
+    kept = [trial.timed for trial in second.trials][: len(first.trials)]
+    assert kept == [trial.timed for trial in first.trials]
+    assert second.checked["b", "tiny"] == first.checked["b", "tiny"]
+
+
+def test_a_process_that_would_have_tried_capabilities_is_measured_again(build: Build, tmp_path: Path) -> None:
+    build(stopped_at("probe", "b", 1))
+    second = build()
+    assert asked(tmp_path / "build-1") == [(1, ("a", "b", "c"), True), (2, ("a", "b", "c"), False)]
+    assert (outcomes(second), set(second.probed)) == (ALL_PASSED, {"a", "b", "c"})
+
+
+def test_it_may_be_stopped_again_and_again(build: Build, tmp_path: Path) -> None:
+    for variant, process in (("b", 0), ("c", 0), ("b", 2), ("c", 2)):
+        build(stopped_at("time", variant, process))
+    assert outcomes(build()) == ALL_PASSED
+    of_builds = [asked(tmp_path / f"build-{number}") for number in range(5)]
+    assert [[process for process, *_ in its] for its in of_builds] == [[0], [0], [0, 1, 2], [2], [2]]
+    assert [its[0][1] for its in of_builds] == [("a", "b", "c"), ("b", "c"), ("c",), ("b", "c"), ("c",)]
+
+
+def test_what_was_wrong_stays_so_and_what_died_is_tried_again(build: Build, tmp_path: Path) -> None:
+    both = when("(step, variant) == ('check', 'b')", 'return "fails"').replace(
+        "def before(step, variant=None, workload=None):\n",
+        """def before(step, variant=None, workload=None):
+    if (step, variant) == ('time', 'a') and process == 2:
+        open("time-is-up", "w").close(); time.sleep(60)
+    if (step, variant) == ('check', 'c') and process == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+""",
+    )
+    first = build(both + STEADY)
+    assert {name: failed.status for (name, _), failed in first.failed.items() if name != "a"} == {
+        "b": Status.INCORRECT,
+        "c": Status.CRASHED,
+    }
+    second = build()
+    assert {name: failed.status for (name, _), failed in second.failed.items()} == {"b": Status.INCORRECT}
+    assert {process: names for process, names, _ in asked(tmp_path / "build-1")}[0] == ("c",)
+
+
+@pytest.mark.parametrize("damage", ["half", "text", "boot", "old", "depends", "fields"])
+def test_where_it_is_damaged_old_or_of_something_else_a_cell_begins_anew(
+    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    build(stopped_at("time", "c", 2))
+    [path] = (tmp_path / "cache/unfinished/flux-sdpa").iterdir()
+    content = path.read_bytes()
+    if damage == "half":
+        path.write_bytes(content[: len(content) // 2])
+    elif damage == "text":
+        path.write_bytes(b"no archive")
+    elif damage == "fields":
+        state = json.loads(gzip.decompress(content))
+        path.write_bytes(gzip.compress(json.dumps({**state, "more": 1}).encode()))
+    elif damage == "old":
+        os.utime(path, (time.time() - 25 * 3600,) * 2)
+    elif damage == "boot":
+        other = tmp_path / "boot_id"
+        other.write_text("another boot", encoding="ascii")
+        monkeypatch.setattr(unfinished, "_BOOT", other)
+    second = build(depends="driver 590" if damage == "depends" else "driver 580")
+    assert [process for process, *_ in asked(tmp_path / "build-1")] == [0, 1, 2]
+    assert (outcomes(second), second.workers) == (ALL_PASSED, 3)
+
+
+def test_a_full_disk_costs_only_what_the_next_build_could_have_gone_on_with(
+    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, content: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(unfinished, "write_bytes", full)
+    assert outcomes(build()) == ALL_PASSED
+    assert asked(tmp_path / "build-0") == [
+        (0, ("a", "b", "c"), False),
+        (1, ("a", "b", "c"), True),
+        (2, ("a", "b", "c"), False),
+    ]
+
+
+def test_a_whole_cell_goes_on_and_keeps_nothing_once_all_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    header = HEADER.format("flux", 'study = "flux"\n# variants = ["torch_flash", "torch_math"]')
+    folder = in_cell(monkeypatch, tmp_path, header)
+    up, log = tmp_path / "time-is-up", tmp_path / "log"
+    scenario = when("(step, process) == ('prepare', 1)", f"time.sleep(60 if os.path.exists({str(up)!r}) else 0)")
+    monkeypatch.setenv("FLUXBENCH_PYTHON", str(interpreter(tmp_path / "python", scenario, log)))
+    monkeypatch.setenv("FLUXBENCH_WORKLOADS", "flux1-512px-t128")
+    up.touch()
+    monkeypatch.setattr(
+        Collected, "is_late", lambda self, deadline: up.exists() and log.exists() and len(log_of(log)) == 2
+    )
+    bench.measure()
+    assert {record.status for record in files.read(folder / "sdpa.jsonl")} == {Status.TIMEOUT}
+    assert len(list((tmp_path / "cache/unfinished/flux-sdpa").iterdir())) == 1
+    up.unlink()
+    log.unlink()
+    capsys.readouterr()
+    bench.measure()
+    assert "A build that was stopped had measured 2 trials of this cell" in capsys.readouterr().out
+    assert [line["request"]["process"] for line in log_of(log)] == [1, 2]
+    found = files.read(folder / "sdpa.jsonl")
+    assert {record.status for record in found} == {Status.PASSED}
+    assert {len(record.timings["burst"].samples_ms) for record in found} == {3}
+    assert not (tmp_path / "cache/unfinished/flux-sdpa").exists()
