@@ -246,6 +246,32 @@ def test_long_calls_are_replayed_for_a_while_in_each_window_and_none_is_made_bef
     assert [len(one.kept) for one in given.values()] == [warm + len(taken.windows)] * 3
 
 
+@pytest.mark.parametrize(
+    ("seconds", "count"),
+    [
+        (0.054, 19),  # 1.03 s
+        (0.135, 7),  # 0.95 s
+        (0.19, 5),
+        (0.355, 3),
+        (0.5, 2),
+        (0.726, 3),  # 2.18 s, and 0.73 and 1.45 are no whole periods
+        (0.95, 1),
+        (1.35, 3),  # 4.05 s
+        (1e-4, 10000),
+        (1.45, 2),
+        (4.5, 1),  # of so long a call the mean is over whole periods and a rest that hardly counts
+        (2.6, 1),  # neither one nor two are: about one period
+    ],
+)
+def test_long_calls_are_replayed_for_nearly_whole_periods_of_the_power_limit(
+    clock: Clock, seconds: float, count: int
+) -> None:
+    plan = dataclasses.replace(PLAN, replay_s=1.0, warm_up_s=0.1)
+    launches, given = {"long": clock.call(seconds)}, {"long": InTurn()}
+    taken = sustain(LikeAGPU(), launches, {"long": 1.0}, given, plan, launches, replays=True)
+    assert taken.calls == {"long": count}
+
+
 @pytest.mark.parametrize(("ahead_s", "told_ms"), [(0.05, 300.0), (0.0185, 300.0), (0.01, 10.0)])
 def test_replays_of_which_the_queue_holds_the_last_alone_are_not_bound_by_launching(
     clock: Clock, ahead_s: float, told_ms: float

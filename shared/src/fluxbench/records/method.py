@@ -24,7 +24,7 @@ VERSIONS = {
     8: "the reference's block as long as any other, CUDA graphs of launch-bound calls, paired rounds on a CPU",
     9: "CUDA graphs of all sustained calls that can be captured",
     10: "no pause between sustained windows",
-    11: "burst calls of unlike lengths apart, the shortest first; else as 10",
+    11: "burst calls of unlike lengths apart, the shortest first; models' steps for whole periods of the limit",
 }
 _SAME_BURST = {9: 8, 10: 8}  # burst times are taken as in that version
 _SAME_SUSTAINED = {9: 8}  # a GPU's sustained times are, where calls are CUDA graphs on both sides or on neither

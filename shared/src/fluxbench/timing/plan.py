@@ -36,7 +36,9 @@ class Plan:
     row_s: float = 0.0  # of a row of short calls that is one burst sample, see `timing.rows`; 0: all samples are calls
     row_below_s: float = 0.0  # a call that takes as long or longer is a sample by itself
     rounds_of_longest: int = _ROUNDS_OF_LONG  # of calls of 0.1 s or more
-    replay_s: float = 0.0  # of replays of a long call at one workload, before the next one's; 0: of one
+    replay_s: float = (
+        0.0  # of long calls' replays at one workload, before the next one's, once or several times; 0: one
+    )
     rest_of_hot_s: float = 0.0  # of a GPU that its heat slowed in a sustained window; 0: it gets none
 
     @classmethod
@@ -64,7 +66,7 @@ class Plan:
             return dataclasses.replace(plan, row_s=5e-4, row_below_s=math.inf)
         if long and device.type != "cpu":
             return dataclasses.replace(
-                plan, max_rounds=1, min_rounds=1, max_block_s=4.0, replay_s=0.8, rest_of_hot_s=5.0
+                plan, max_rounds=1, min_rounds=1, max_block_s=4.0, replay_s=1.0, rest_of_hot_s=5.0
             )
         if not grid:
             single = alone and device.type != "cpu"

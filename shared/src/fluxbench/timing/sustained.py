@@ -17,6 +17,8 @@ from fluxbench.timing.windows import GRAPH_LAUNCH_S, Given, Launch, Windows, lau
 _STALL = 0.25  # of the time of a turn's calls, by which the host took longer than usual to launch them
 _CONVERGED_WITHIN = 0.003  # half the 95% interval of a block's mean: no more windows are taken
 _BUSY_WITH_ONE = 0.9  # of a replay: the time of the last one alone, less what its launch took
+_OF_WHOLE = 0.1  # of a window of replays, by which it may differ from whole periods of the power limit
+_MOST_PERIODS = 4.2  # of such a window
 _MOST_RESTS = 6  # of a device that is slowed by its heat
 
 
@@ -83,8 +85,9 @@ def sustain(
     It is called at all of its workloads in turn, so that each sees the same clocks. Settled is: after `warm_up_s`, two
     stretches in succession whose means agree within `settled_within`. `given` says what is called with. `launches`
     makes the calls of a turn (`one_by_one` where it is not given). `idle`: those of each workload begin on an idle
-    device, see `timing.burst.burst`. `replays`: `launches` are graphs of long calls, each of which is replayed for
-    `Plan.replay_s` in a window; turns of one replay each are made before the first window, until `warm_up_s` are over.
+    device, see `timing.burst.burst`. `replays`: `launches` are graphs of long calls, each of which is replayed in a
+    window for nearly once or several times `Plan.replay_s`; turns of one replay each are made before the first window,
+    until `warm_up_s` are over.
     In either case a window begins when the one before it is over. Where neither is given, a GPU's window begins with a
     call that is not timed, in case the device waits for it, and is launched before the one before it is over. Where a
     device is slowed by its heat in a window, it rests for `Plan.rest_of_hot_s` and its warm-up begins again, to which
@@ -183,7 +186,20 @@ def _warmed(
         launch(stopwatch, launches, turns, given, idle=False)
         totals_ms = of_workloads(launches, stopwatch.between_ms())
         busy_ms += sum(totals_ms.values())
-    return {workload: max(1, round(1e3 * plan.replay_s / total)) for workload, total in totals_ms.items()}
+    return {workload: _replays(total / 1e3, plan.replay_s) for workload, total in totals_ms.items()}
+
+
+def _replays(seconds: float, period_s: float) -> int:
+    """Return how many replays, each of which takes so long, last nearly whole periods, to a tenth.
+
+    As many as last about one period, or the fewest more; about one period where that would take over four.
+    """
+    about = max(1, round(period_s / seconds))
+    for count in range(about, int(_MOST_PERIODS * period_s / seconds) + 1):
+        lasting_s = count * seconds
+        if abs(lasting_s - period_s * max(1, round(lasting_s / period_s))) <= _OF_WHOLE * lasting_s:
+            return count
+    return about
 
 
 def _stalled(taken: Windows, workload: str, turn_s: float) -> list[int]:
