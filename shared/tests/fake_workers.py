@@ -105,7 +105,7 @@ for shapes in [[one] for one in shapes] if request["effort"]["held_bytes"] else 
             before("after", name)
     if reference:
         take(reference, shapes, burst=False)
-for name in request["variants"] if request["probe"] else ():
+for name in request["probe"]:
     emit("probing")
     before("probe", name)
     emit("probed", variant=name, found={"causal": {"status": "yes", "reason": None, "rel_l2": None, "budget": None}})

@@ -182,7 +182,7 @@ def test_workers_are_asked_for_the_regimes_of_the_study(
     records(tmp_path, "torch_math", study=name, python=python)
     asked = [line["request"] for line in log_of(log)]
     assert [request["sustained"] for request in asked] == [sustained] * 3
-    assert [request["probe"] for request in asked] == [False, sustained, False]
+    assert [request["probe"] for request in asked] == [[], ["torch_math"] * sustained, []]
     assert {request["device"] for request in asked} == {"cpu"}
     assert asked[0]["references"] == ["torch_flash", "torch_math"]  # torch_efficient does not run on a CPU
 
@@ -200,7 +200,7 @@ def test_long_calls_of_several_variants_on_a_gpu_are_measured_in_two_processes(
     made = records(tmp_path, *names, study=name, python=python, device=device, contents="of the build")
     asked = [line["request"] for line in log_of(log)]
     assert len(asked) == processes
-    assert {(each["probe"], each["contents"]) for each in asked} == {(False, "of the build" if device is GPU else "")}
+    assert {(*each["probe"], each["contents"]) for each in asked} == {("of the build" if device is GPU else "",)}
     assert [(record.status, record.timing and len(record.timing.samples_ms)) for record in made] == [
         (Status.PASSED, processes) for _ in names
     ]

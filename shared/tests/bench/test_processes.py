@@ -115,7 +115,7 @@ def before(step, variant=None, workload=None):
 def test_each_process_gets_its_number_the_clock_and_all_variants_and_the_last_one_probes(tmp_path: Path) -> None:
     collected = played(tmp_path, "", device=dataclasses.replace(GPU, sm_clock_max_mhz=1980))
     asked = requests(tmp_path)
-    assert [(each.process, each.probe) for each in asked] == [(0, False), (1, True), (2, False)]
+    assert [(each.process, each.probe) for each in asked] == [(0, ()), (1, ("a", "b", "c")), (2, ())]
     assert {(each.variants, each.references, each.clock_mhz, each.skip) for each in asked} == {
         (("a", "b", "c"), ("a",), 1980, ())
     }

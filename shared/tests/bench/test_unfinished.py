@@ -54,8 +54,8 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Build:
     return build
 
 
-def asked(folder: Path) -> list[tuple[int, tuple[str, ...], bool]]:
-    return [(each.process, each.variants, each.probe) for each in requests(folder)]
+def asked(folder: Path) -> list[tuple[int, tuple[str, ...], str]]:
+    return [(each.process, each.variants, "".join(each.probe)) for each in requests(folder)]
 
 
 def test_a_cell_goes_on_after_what_was_timed_when_the_time_was_up(build: Build, tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_a_cell_goes_on_after_what_was_timed_when_the_time_was_up(build: Build, 
         "c at tinier",
     }
     second = build()
-    assert asked(tmp_path / "build-1") == [(2, ("c",), False)]
+    assert asked(tmp_path / "build-1") == [(2, ("c",), "")]
     assert (outcomes(second), second.cut, set(second.probed)) == (ALL_PASSED, False, {"a", "b", "c"})
     # In the third process the reference was timed beside "c" again: the ratio is of one process.
     assert [trial.worker for trial in second.taken("c", "tiny")] == [1, 2, 4]
@@ -78,20 +78,35 @@ def test_a_cell_goes_on_after_what_was_timed_when_the_time_was_up(build: Build, 
     assert second.checked["b", "tiny"] == first.checked["b", "tiny"]
 
 
-def test_a_process_that_would_have_tried_capabilities_is_measured_again(build: Build, tmp_path: Path) -> None:
-    build(stopped_at("probe", "b", 1))
+@pytest.mark.parametrize(
+    ("step", "left"),
+    [("time", [(1, ("b", "c"), "abc"), (2, ("a", "b", "c"), "")]), ("probe", [(2, ("a", "b", "c"), "bc")])],
+)
+def test_capabilities_that_were_not_tried_are_tried_by_whoever_goes_on(
+    build: Build, tmp_path: Path, step: str, left: list[tuple[int, tuple[str, ...], str]]
+) -> None:
+    build(stopped_at(step, "b", 1))
     second = build()
-    assert asked(tmp_path / "build-1") == [(1, ("a", "b", "c"), True), (2, ("a", "b", "c"), False)]
+    assert asked(tmp_path / "build-1") == left
     assert (outcomes(second), set(second.probed)) == (ALL_PASSED, {"a", "b", "c"})
 
 
+def test_capabilities_whose_trial_took_the_process_down_are_not_tried_again(build: Build, tmp_path: Path) -> None:
+    dies = "    if (step, variant) == ('probe', 'b'):\n        os.kill(os.getpid(), signal.SIGKILL)\n"
+    build(stopped_at("time", "b", 2).replace(STEADY, dies + STEADY))
+    assert set(build().probed) == {"a"}
+    assert asked(tmp_path / "build-0")[1:] == [(1, ("a", "b", "c"), "abc"), (2, ("a", "b", "c"), "")]
+    assert asked(tmp_path / "build-1") == [(2, ("b", "c"), "")]
+
+
 def test_it_may_be_stopped_again_and_again(build: Build, tmp_path: Path) -> None:
-    for variant, process in (("b", 0), ("c", 0), ("b", 2), ("c", 2)):
+    for variant, process in (("b", 0), ("c", 0), ("b", 1), ("c", 1), ("b", 2)):
         build(stopped_at("time", variant, process))
     assert outcomes(build()) == ALL_PASSED
-    of_builds = [asked(tmp_path / f"build-{number}") for number in range(5)]
-    assert [[process for process, *_ in its] for its in of_builds] == [[0], [0], [0, 1, 2], [2], [2]]
-    assert [its[0][1] for its in of_builds] == [("a", "b", "c"), ("b", "c"), ("c",), ("b", "c"), ("c",)]
+    of_builds = [asked(tmp_path / f"build-{number}") for number in range(6)]
+    assert [[process for process, *_ in its] for its in of_builds] == [[0], [0], [0, 1], [1], [1, 2], [2]]
+    every = ("a", "b", "c")
+    assert [its[0][1] for its in of_builds] == [every, every[1:], every[2:], every[1:], every[2:], every[1:]]
 
 
 def test_what_was_wrong_stays_so_and_what_died_is_tried_again(build: Build, tmp_path: Path) -> None:
@@ -147,11 +162,7 @@ def test_a_full_disk_costs_only_what_the_next_build_could_have_gone_on_with(
 
     monkeypatch.setattr(unfinished, "write_bytes", full)
     assert outcomes(build()) == ALL_PASSED
-    assert asked(tmp_path / "build-0") == [
-        (0, ("a", "b", "c"), False),
-        (1, ("a", "b", "c"), True),
-        (2, ("a", "b", "c"), False),
-    ]
+    assert [process for process, *_ in asked(tmp_path / "build-0")] == [0, 1, 2]
 
 
 def test_a_whole_cell_goes_on_and_keeps_nothing_once_all_is_measured(

@@ -248,8 +248,12 @@ def test_a_torch_that_cannot_use_the_gpu_measures_nothing(monkeypatch: pytest.Mo
 
 def test_capabilities_are_tried_of_what_was_right(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("made_up", "torch_math")
-    for probe, probed in ((True, ["torch_math"]), (False, [])):
-        seen = given(monkeypatch, raising(RuntimeError("no")), variants=names, probe=probe, workloads=(TINIER,))
+    for variants, probe, probed in (
+        (names, names, ["torch_math"]),
+        (names, (), []),
+        (names[:1], names, ["torch_math"]),  # which was right in another process
+    ):
+        seen = given(monkeypatch, raising(RuntimeError("no")), variants=variants, probe=probe, workloads=(TINIER,))
         assert [event.variant for event in seen if isinstance(event, Probed)] == probed
 
 
@@ -265,7 +269,7 @@ def test_rates_alone_are_measured_and_a_request_survives_its_trip(
     assert (type(ready), type(done)) == (Ready, Done)
     asked = Request(
         device="cpu", workloads=(TINY, tokens("b", 33, heads=4, kv_heads=2, causal=True)), variants=("a",),
-        references=("b",), process=2, sustained=False, probe=True, skip=(("a", "tiny"),), clock_mhz=1980,
+        references=("b",), process=2, sustained=False, probe=("a",), skip=(("a", "tiny"),), clock_mhz=1980,
     )  # fmt: skip
     assert Request.from_json(asked.to_json()) == asked
 

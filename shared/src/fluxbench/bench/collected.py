@@ -70,6 +70,7 @@ class Collected:
     others_versions: dict[str, str] = field(default_factory=dict)  # of one that has others; empty: all have the same
     control: str | None = None  # what the control kernel is, where the device has one
     probed: dict[str, dict[str, ProbeResult]] = field(default_factory=dict)  # by variant and capability
+    tried: set[str] = field(default_factory=set)  # variants whose capabilities were tried, or took the process down
     workers: int = 0  # that have begun
     kept: dict[str, str] = field(default_factory=dict)  # digests of what workers keep for later ones, by name
     yardsticks: Yardsticks = field(default_factory=dict)
@@ -160,6 +161,7 @@ class Collected:
         self.lacked += other.lacked
         self.phases += other.phases
         self.cut |= other.cut
+        self.tried |= other.tried
         self.others = list(dict.fromkeys([*self.others, *other.others]))
 
     def end_phase(self, at: float) -> None:

@@ -127,8 +127,9 @@ class Batch:
                     request = self._request(collected, process, left)
                     exit_ = run_worker(self.folder, self.environment, request, collected, deadline, worker)
                     late = collected.is_late(deadline)
-                    if not (late and request.probe):  # what was not tried, another process would not try
-                        collected.keep()
+                    if exit_ is None and not late:
+                        collected.tried.update(request.probe)
+                    collected.keep()
                     if late:
                         self._out_of_time(collected)
                         return
@@ -214,7 +215,7 @@ class Batch:
             sustained=self.sustained,
             burst_alone=self.burst_alone,
             whole_up_to=self.whole_up_to,
-            probe=self.probe and process == min(LEAST, self.processes) - 1,
+            probe=self._to_try(collected, process, names),
             effort=self.effort,
             skip=tuple(collected.failed),
             clocks=tuple(
@@ -237,6 +238,13 @@ class Batch:
             rows=collected.rows,
         )
 
+    def _to_try(self, collected: Collected, process: int, names: Sequence[str]) -> tuple[str, ...]:
+        """Return the variants whose capabilities a process tries: the last one that measures all, or one after it."""
+        if not self.probe or process < min(LEAST, self.processes) - 1:
+            return ()
+        found = {*names, *(trial.timed.variant for trial in collected.trials)} - collected.tried - {*collected.probed}
+        return tuple(name for name in self.variants if name in found)
+
     def _fail(self, collected: Collected, exit_: Exit, request: Request, timed: bool) -> None:
         """Let what the worker was at fail; a fresh one goes on with the rest. Between two trials nothing has failed."""
         if exit_.variant is None and exit_.workload is None and timed:
@@ -254,11 +262,12 @@ class Batch:
                     collected.fail(name, workload, exit_.status, exit_.reason)
 
     def _out_of_time(self, collected: Collected) -> None:
-        collected.cut, reason = True, out_of_time(collected)
+        reason = out_of_time(collected)
         in_all = self._wanted(collected, self.processes - 1)
         for workload in self.workloads:
             for name in self.variants:
                 if len(collected.taken(name, workload.name)) < (self.processes if name in in_all else LEAST):
+                    collected.cut = True
                     collected.fail(name, workload.name, Status.TIMEOUT, reason)
 
 

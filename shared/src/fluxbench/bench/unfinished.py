@@ -44,6 +44,7 @@ class _State(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     others_versions: dict[str, str]
     control: str | None
     probed: dict[str, dict[str, ProbeResult]]
+    tried: set[str]
     workers: int
     kept: dict[str, str]
     yardsticks: Yardsticks
@@ -80,7 +81,7 @@ class Unfinished:
         collected.checked |= {(each.variant, each.workload): each for each in state.checked}
         collected.failed |= {(each.variant, each.workload): each for each in state.failed}
         collected.trials += [Trial(timed, worker) for worker, timed in state.trials]
-        for name in ("lacked", "readings", "versions", "others_versions", "control", "probed"):
+        for name in ("lacked", "readings", "versions", "others_versions", "control", "probed", "tried"):
             setattr(collected, name, getattr(state, name))
         for name in ("workers", "kept", "yardsticks", "rows", "others"):
             setattr(collected, name, getattr(state, name))
@@ -103,6 +104,7 @@ class Unfinished:
             others_versions=collected.others_versions,
             control=collected.control,
             probed=collected.probed,
+            tried=collected.tried,
             workers=collected.workers,
             kept=collected.kept,
             yardsticks=collected.yardsticks,

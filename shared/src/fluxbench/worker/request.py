@@ -69,7 +69,7 @@ class Request:
     sustained: bool = True  # False: burst samples alone
     burst_alone: tuple[str, ...] = ()  # workloads of which only burst samples are taken
     whole_up_to: int | None = None  # scores of a call, beyond which rows of the outputs are judged, see `Study`
-    probe: bool = False  # when all is measured, also try what the variants declare to be capable of
+    probe: tuple[str, ...] = ()  # variants of which is tried what they declare to be capable of, when all is measured
     effort: Effort = USUAL
     skip: tuple[tuple[str, str], ...] = ()
     clocks: tuple[
@@ -165,7 +165,7 @@ class Request:
         data["workloads"] = tuple(
             Workload(**{**workload, "cost": Cost(**workload["cost"])}) for workload in data["workloads"]
         )
-        for name in ("variants", "references", "burst_alone"):
+        for name in ("variants", "references", "burst_alone", "probe"):
             data[name] = tuple(data[name])
         for name in ("skip", "clocks", "done"):
             data[name] = tuple((variant, workload) for variant, workload in data[name])
