@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import gzip
 import json
+import math
 import os
 import time
 from collections.abc import Callable
@@ -13,12 +16,16 @@ from typing import Any
 import pytest
 from fake_workers import ALL_PASSED, HEADER, in_cell, interpreter, log_of, outcomes, played, requests, when
 from fakes import REPOSITORY
+from sample_events import READY, checked, collected, failed, parsed, readings, timed
 
 from fluxbench import bench
-from fluxbench.bench import unfinished
+from fluxbench.bench import samples, series, unfinished
 from fluxbench.bench.collected import Collected
+from fluxbench.bench.side_by_side import measure_all
 from fluxbench.bench.unfinished import Unfinished
+from fluxbench.core.errors import SetupError
 from fluxbench.core.settings import Settings
+from fluxbench.environments import prepare
 from fluxbench.environments.cell import Cell
 from fluxbench.records import files
 from fluxbench.records.status import Status
@@ -48,10 +55,16 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Build:
         folders.append(folder)
         monkeypatch.setattr(Collected, "is_late", lambda self, deadline: (folder / "time-is-up").exists())
         collected = Collected()
-        Unfinished(Settings(root=REPOSITORY, cache=tmp_path / "cache"), CELL, {"driver": depends}).resume(collected)
-        return played(folder, scenario, before=collected, **fields)
+        with Unfinished.of(settings(tmp_path), CELL, {"driver": depends}) as kept:
+            if kept:
+                kept.resume(collected)
+            return played(folder, scenario, before=collected, **fields)
 
     return build
+
+
+def settings(folder: Path) -> Settings:
+    return Settings(root=REPOSITORY, cache=folder / "cache")
 
 
 def asked(folder: Path) -> list[tuple[int, tuple[str, ...], str]]:
@@ -109,24 +122,73 @@ def test_it_may_be_stopped_again_and_again(build: Build, tmp_path: Path) -> None
     assert [its[0][1] for its in of_builds] == [every, every[1:], every[2:], every[1:], every[2:], every[1:]]
 
 
-def test_what_was_wrong_stays_so_and_what_died_is_tried_again(build: Build, tmp_path: Path) -> None:
-    both = when("(step, variant) == ('check', 'b')", 'return "fails"').replace(
-        "def before(step, variant=None, workload=None):\n",
-        """def before(step, variant=None, workload=None):
-    if (step, variant) == ('time', 'a') and process == 2:
-        open("time-is-up", "w").close(); time.sleep(60)
-    if (step, variant) == ('check', 'c') and process == 0:
+def test_what_was_wrong_stays_so_and_a_variant_that_died_anywhere_is_measured_from_the_start(
+    build: Build, tmp_path: Path
+) -> None:
+    scenario = stopped_at("time", "a", 2).replace(
+        STEADY,
+        """    if (step, variant) == ("check", "b"):
+        return "fails"
+    if (step, variant, workload, process) == ("check", "c", "tiny", 0):
         os.kill(os.getpid(), signal.SIGKILL)
-""",
+"""
+        + STEADY,
     )
-    first = build(both + STEADY)
-    assert {name: failed.status for (name, _), failed in first.failed.items() if name != "a"} == {
-        "b": Status.INCORRECT,
-        "c": Status.CRASHED,
-    }
+    first = build(scenario)
+    found = {pair: failed.status for pair, failed in first.failed.items() if pair[0] == "b" or pair == ("c", "tiny")}
+    assert found == {
+        ("b", "tiny"): Status.INCORRECT, ("b", "tinier"): Status.INCORRECT, ("c", "tiny"): Status.CRASHED,
+    }  # fmt: skip
     second = build()
+    assert [(process, names) for process, names, _ in asked(tmp_path / "build-1")] == [
+        (0, ("c",)), (1, ("c",)), (2, ("a", "c")),
+    ]  # fmt: skip
+    assert {pair: outcome for pair, outcome in outcomes(second).items() if "b" not in pair.split()} == {
+        pair: outcome for pair, outcome in ALL_PASSED.items() if "b" not in pair.split()
+    }
     assert {name: failed.status for (name, _), failed in second.failed.items()} == {"b": Status.INCORRECT}
-    assert {process: names for process, names, _ in asked(tmp_path / "build-1")}[0] == ("c",)
+
+
+def test_without_the_reference_of_the_others_nothing_is_kept(build: Build, tmp_path: Path) -> None:
+    dies = """    if (step, variant, workload, process) == ("check", "a", "tiny", 1):
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+    build(stopped_at("time", "c", 2).replace(STEADY, dies + STEADY))
+    assert list((tmp_path / "cache/unfinished/flux-sdpa").iterdir()) == []
+
+
+def test_all_that_was_collected_is_kept(tmp_path: Path) -> None:
+    """Of each field something, as of a GPU's cell whose processes have other versions."""
+    events: list[Any] = [
+        READY, {**READY, "versions": {"torch": "2.15.0"}}, {"event": "control_kernel", "description": "made up"},
+        {"event": "kept", "name": "a case", "sha256": "0" * 64},
+        {"event": "yardstick", "workload": "tiny", "precision": "exact", "worst": {"out": [1e-3, 2e-3, 3e-3]}},
+        {"event": "rows", "calls": {"flex": {"tiny": 12}}}, checked("flex"),
+        {"event": "lacked", "variant": "flex", "workload": "tiny", "reason": "of memory"}, failed("torch_math"),
+        timed("flex", control_ms=(0.5,) * 4, late={"tiny": [1]}),
+        {"event": "probed", "variant": "flex", "found": {}},
+    ]  # fmt: skip
+    first = collected(events, readings(0.0, 0.5, reasons=lambda _: ("sw_power_cap",)))
+    first.tried, first.others = {"flex"}, ["another program"]
+    unfinished = Unfinished(tmp_path / "one")
+    assert unfinished.resume(Collected()) == 0
+    first.keep = Collected().keep
+    unfinished.resume(first)
+    first.keep()
+    second = Collected(others=["a third one"])
+    assert Unfinished(tmp_path / "one").resume(second) == 1
+    for name in (field.name for field in dataclasses.fields(Collected)):
+        if name not in ("others", "resumed_at", "keep", "heard", "phases", "_phase", "trials"):
+            assert getattr(second, name) == getattr(first, name), name
+            assert getattr(first, name) or name in ("rates", "cut"), name
+    assert [(trial.timed, trial.worker) for trial in second.trials] == [(first.trials[0].timed, 2)]
+    assert second.others == ["another program", "a third one"]
+    # What the device was doing at a trial is known, and how long this build measured.
+    assert (
+        series.burst(second.trials[0], "tiny", second.log).to_json()
+        == series.burst(first.trials[0], "tiny", first.log).to_json()
+    )
+    assert json.loads(samples.to_json(second))["measuring_s"] == 0.0
 
 
 @pytest.mark.parametrize("damage", ["half", "text", "boot", "old", "depends", "fields"])
@@ -143,8 +205,9 @@ def test_where_it_is_damaged_old_or_of_something_else_a_cell_begins_anew(
     elif damage == "fields":
         state = json.loads(gzip.decompress(content))
         path.write_bytes(gzip.compress(json.dumps({**state, "more": 1}).encode()))
-    elif damage == "old":
-        os.utime(path, (time.time() - 25 * 3600,) * 2)
+    elif damage == "old":  # since it began, however late it was stopped
+        state = json.loads(gzip.decompress(content))
+        path.write_bytes(gzip.compress(json.dumps({**state, "since": time.time() - 25 * 3600}).encode()))
     elif damage == "boot":
         other = tmp_path / "boot_id"
         other.write_text("another boot", encoding="ascii")
@@ -152,6 +215,73 @@ def test_where_it_is_damaged_old_or_of_something_else_a_cell_begins_anew(
     second = build(depends="driver 590" if damage == "depends" else "driver 580")
     assert [process for process, *_ in asked(tmp_path / "build-1")] == [0, 1, 2]
     assert (outcomes(second), second.workers) == (ALL_PASSED, 3)
+
+
+@pytest.mark.parametrize("why", ["in use", "local kernels", "no boot"])
+def test_where_another_build_has_it_or_none_can_tell_whether_it_holds_a_cell_begins_anew_and_keeps_nothing(
+    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    build(stopped_at("time", "c", 2))
+    [path] = (tmp_path / "cache/unfinished/flux-sdpa").iterdir()
+    before = path.read_bytes()
+    with contextlib.ExitStack() as stack:
+        if why == "in use":
+            stack.enter_context(Unfinished.of(settings(tmp_path), CELL, {}))
+        elif why == "local kernels":
+            monkeypatch.setenv("LOCAL_KERNELS", "owner/name=folder")
+        else:
+            monkeypatch.setattr(unfinished, "_BOOT", tmp_path / "missing")
+        assert outcomes(build()) == ALL_PASSED
+    assert [process for process, *_ in asked(tmp_path / "build-1")] == [0, 1, 2]
+    assert path.read_bytes() == before
+
+
+def test_what_is_too_old_is_removed(tmp_path: Path) -> None:
+    folder = tmp_path / "cache/unfinished"
+    for name, hours in (("flux-sdpa", 25), ("flux-flex", 1)):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "1.json.gz").touch()
+        os.utime(folder / name / "1.json.gz", (time.time() - hours * 3600,) * 2)
+    unfinished.clear_old(settings(tmp_path))
+    assert [path.parent.name for path in folder.glob("*/*")] == ["flux-flex"]
+
+
+def test_batches_that_are_measured_at_the_same_time_go_on_each_by_itself(tmp_path: Path) -> None:
+    def measure(batches: list[Any], kept: Unfinished) -> Collected:
+        into = Collected()
+        measure_all([(batch, Idle()) for batch in batches], into, math.inf, together=True, unfinished=kept)  # type: ignore[misc]
+        return into
+
+    kept = Unfinished(tmp_path / "one")
+    first = measure([Noting(name) for name in ("a", "b")], kept)
+    assert [trial.timed.variant for trial in first.trials] == ["a", "b"]
+    again = [Noting(name) for name in ("a", "b")]
+    second = measure(again, kept)
+    assert [batch.before for batch in again] == [["a"], ["b"]]
+    assert [trial.timed.variant for trial in second.trials] == ["a", "a", "b", "b"]
+
+
+class Idle:
+    """A pool without workers."""
+
+    def close(self) -> None:
+        """Close nothing."""
+
+
+class Noting:
+    """A batch of one variant, which notes what had been measured when it began."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.before: list[str] = []
+
+    def measure(self, into: Collected, pool: Idle, deadline: float) -> None:
+        self.before = [trial.timed.variant for trial in into.trials]
+        into.add(parsed(timed(self.name)))
+        into.keep()
+
+    def measure_alone(self, into: Collected, pool: Idle, deadline: float) -> None:
+        """Measure nothing."""
 
 
 def test_a_full_disk_costs_only_what_the_next_build_could_have_gone_on_with(
@@ -183,9 +313,17 @@ def test_a_whole_cell_goes_on_and_keeps_nothing_once_all_is_measured(
     assert len(list((tmp_path / "cache/unfinished/flux-sdpa").iterdir())) == 1
     up.unlink()
     log.unlink()
+    with monkeypatch.context() as patched:
+
+        def refuse(*_: object) -> None:
+            raise SetupError("no network")
+
+        patched.setattr(prepare, "prepare", refuse)
+        bench.measure()  # which costs nothing of what was kept
+    assert {record.status for record in files.read(folder / "sdpa.jsonl")} == {Status.UNAVAILABLE}
     capsys.readouterr()
     bench.measure()
-    assert "A build that was stopped had measured 2 trials of this cell" in capsys.readouterr().out
+    assert "A build that was stopped had measured 2 trials;" in capsys.readouterr().out
     assert [line["request"]["process"] for line in log_of(log)] == [1, 2]
     found = files.read(folder / "sdpa.jsonl")
     assert {record.status for record in found} == {Status.PASSED}

@@ -68,10 +68,11 @@ def test_each_attempt_at_a_capability_gives_the_device_back_while_torch_compiles
     declared = Capabilities(dtypes=("bfloat16",), head_dims=(64, 128), minimum=(5, 0), cpu=True, causal=YES)
     register(monkeypatch, variant("made_up", load, capabilities=declared))
     request = Request(
-        device="cpu", workloads=(), variants=(), references=(), lock=str(tmp_path), compiled=str(tmp_path)
-    )
+        device="cpu", workloads=(), variants=(), references=(), probe=("made_up",), lock=str(tmp_path),
+        compiled=str(tmp_path),
+    )  # fmt: skip
     use = DeviceUse(request, torch.device("cpu"), lambda event, **fields: seen.append(fields["name"]))
-    probe(["made_up"], ["made_up"], torch.device("cpu"), use, lambda event, **fields: None)
+    probe(request, ["made_up"], torch.device("cpu"), use, lambda event, **fields: None)
     assert seen.count("compiling") == 4  # a dtype, two head dims and causal
 
 

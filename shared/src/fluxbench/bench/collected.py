@@ -79,6 +79,7 @@ class Collected:
     others: list[str] = field(default_factory=list)  # processes that used the device meanwhile
     phases: list[tuple[str, float, float]] = field(default_factory=list)  # of all processes: name, begin, end
     until: float = math.inf  # when the build stops measuring, monotonic seconds
+    resumed_at: float = -math.inf  # from which on trials are of this build, monotonic seconds
     cut: bool = False  # the cell's time, or the build's, was up before all was measured
     keep: Callable[[], None] = lambda: None  # keeps what was collected so far for another build, see `bench.unfinished`
     heard: Callable[[Event], None] = lambda event: None  # called with each event that was taken in
@@ -143,7 +144,7 @@ class Collected:
 
     def apart(self) -> Collected:
         """Return what begins empty but for what has failed, for other workers at the same time; see `join`."""
-        return Collected(failed=dict(self.failed), until=self.until)
+        return Collected(failed=dict(self.failed), until=self.until, others=list(self.others))
 
     def join(self, other: Collected) -> None:
         """Take in what was collected apart, of other pairs."""
@@ -162,6 +163,7 @@ class Collected:
         self.phases += other.phases
         self.cut |= other.cut
         self.tried |= other.tried
+        self.resumed_at = max(self.resumed_at, other.resumed_at)
         self.others = list(dict.fromkeys([*self.others, *other.others]))
 
     def end_phase(self, at: float) -> None:
@@ -186,6 +188,13 @@ class Collected:
     def late(self) -> str:
         """Whose time is up, where it is: "cell" or "build"."""
         return "build" if time.monotonic() >= self.until else "cell"
+
+    @property
+    def out_of_time(self) -> str:
+        """Why what is not measured when the time is up has no time."""
+        if self.late == "build":
+            return "the build's time was up before it was measured; build again, with a larger LIMIT if that repeats"
+        return "the cell's time was up before it was measured; measure fewer variants or workloads in a cell"
 
     @property
     def replays(self) -> dict[str, dict[str, bool]]:

@@ -24,7 +24,7 @@ from fluxbench.bench.early import Early
 from fluxbench.bench.events import Failed
 from fluxbench.bench.gate import gate, known, refused, unsupported
 from fluxbench.bench.pool import Pool
-from fluxbench.bench.processes import Batch, out_of_time, processes_on_gpu
+from fluxbench.bench.processes import Batch, processes_on_gpu
 from fluxbench.bench.recording import Context
 from fluxbench.bench.side_by_side import measure_all
 from fluxbench.bench.unfinished import Unfinished
@@ -121,12 +121,10 @@ def measure(
         collected.heard = Early(collected, workloads, context).hear
     collected.until = settings.until
     if wanted:
-        unfinished = Unfinished(settings, cell, depends) if resumes else None
-        others = list(nvidia.other_processes(device))
-        _run(cell, wanted, workloads, device, settings, deadline, collected, (processes, most), unfinished)
-        collected.others = list(dict.fromkeys([*collected.others, *others, *nvidia.other_processes(device)]))
-        if unfinished and not collected.cut:
-            unfinished.forget()
+        collected.others = list(nvidia.other_processes(device))
+        with Unfinished.of(settings, cell, depends) if resumes else contextlib.nullcontext() as unfinished:
+            _run(cell, wanted, workloads, device, settings, deadline, collected, (processes, most), unfinished)
+        collected.others = list(dict.fromkeys([*collected.others, *nvidia.other_processes(device)]))
     context = dataclasses.replace(
         context, measured_at=datetime.now(UTC).isoformat(timespec="seconds"), powers=powers(collected)
     )
@@ -168,8 +166,7 @@ def _run(
             collected.fail(name, workload.name, status, reason)
 
     if collected.is_late(deadline):  # so late that it need not make an environment
-        collected.cut = True
-        fail(Status.TIMEOUT, out_of_time(collected))
+        fail(Status.TIMEOUT, collected.out_of_time)
         return
     try:
         target = targets.of(device, settings.root, cell.notebook)
@@ -227,6 +224,8 @@ def _run(
         progress.say(steps=sum(batch.steps for batch, _ in batches))
         at_once = device.worker_kind != "cpu" and study.effort.side_by_side
         measure_all(batches, collected, deadline, together=at_once, unfinished=unfinished)
+    if unfinished and not collected.cut:
+        unfinished.forget()
 
 
 def _by_process(workloads: Iterable[Workload]) -> list[tuple[Workload, ...]]:

@@ -216,14 +216,15 @@ def _collect(
 ) -> Exit | None:
     """Collect what a worker writes until it is done, dead, silent for too long or late; a step `counts` so many."""
     position = _Position()
-    latest = time.monotonic()
+    latest, is_late = time.monotonic(), False
     try:
         for event in _events(worker, file):
             now = time.monotonic()
             if event is None:
-                is_late = collected.is_late(deadline)
+                was_late, is_late = is_late, collected.is_late(deadline)
                 limit_s = COMPILING_LIMIT_S if position.compiling else SILENCE_LIMIT_S
-                if not is_late and now - latest < limit_s:
+                # Where it is late, what was written before is read once more.
+                if not (was_late and is_late) and now - latest < limit_s:
                     continue
                 late = f"the {collected.late}'s time was up" if is_late else f"silent for {limit_s:.0f} s"
                 return position.exit(Status.TIMEOUT, f"{late}; the process was killed")

@@ -129,7 +129,8 @@ class Batch:
                     late = collected.is_late(deadline)
                     if exit_ is None and not late:
                         collected.tried.update(request.probe)
-                    collected.keep()
+                    if not self.alone:  # else what it lacked memory for has no failure meanwhile
+                        collected.keep()
                     if late:
                         self._out_of_time(collected)
                         return
@@ -262,13 +263,12 @@ class Batch:
                     collected.fail(name, workload, exit_.status, exit_.reason)
 
     def _out_of_time(self, collected: Collected) -> None:
-        reason = out_of_time(collected)
         in_all = self._wanted(collected, self.processes - 1)
         for workload in self.workloads:
             for name in self.variants:
                 if len(collected.taken(name, workload.name)) < (self.processes if name in in_all else LEAST):
                     collected.cut = True
-                    collected.fail(name, workload.name, Status.TIMEOUT, reason)
+                    collected.fail(name, workload.name, Status.TIMEOUT, collected.out_of_time)
 
 
 def processes_on_gpu(effort: Effort, names: Sequence[str], least: int, most: int) -> tuple[int, int]:
@@ -280,13 +280,6 @@ def processes_on_gpu(effort: Effort, names: Sequence[str], least: int, most: int
         few = LEAST if len(names) > 1 else _ALONE_OF_LONG
         return few, few
     return least, min(most, effort.most or most)
-
-
-def out_of_time(collected: Collected) -> str:
-    """Return why what is not measured when the time is up has no time."""
-    if collected.late == "build":
-        return "the build's time was up before it was measured; build again, with a larger LIMIT if that repeats"
-    return "the cell's time was up before it was measured; measure fewer variants or workloads in a cell"
 
 
 def _is_hopeless(why: Failed) -> bool:

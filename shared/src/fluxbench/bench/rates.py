@@ -11,7 +11,6 @@ from fluxbench.bench import dependencies
 from fluxbench.bench.collected import Collected
 from fluxbench.bench.measuring import PROCESSES, deadline_of, device_lock, scratch
 from fluxbench.bench.pool import Pool, run_worker
-from fluxbench.bench.processes import out_of_time
 from fluxbench.core.device_lock import order
 from fluxbench.core.errors import SetupError
 from fluxbench.core.files import write_text
@@ -42,7 +41,7 @@ def measure_rates(cell: Cell, settings: Settings, started: float) -> None:
 def _rates(cell: Cell, device: Device, settings: Settings, deadline: float) -> dict[str, float]:
     collected = Collected(until=settings.until)
     if collected.is_late(deadline):
-        raise SetupError(out_of_time(collected))
+        raise SetupError(collected.out_of_time)
     environment = environments.prepare(
         cell.packages, targets.of(device, settings.root, cell.notebook), settings, cell.lock
     )

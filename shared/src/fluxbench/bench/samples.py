@@ -38,15 +38,16 @@ def control_times(collected: Collected) -> ControlTimes | None:
 def to_json(collected: Collected, references_failed: Sequence[Failed] = ()) -> str:
     """Return every sample that was taken, with what the device was doing at each, as JSON.
 
-    `busy_s` of `measuring_s` the device was busy with measured calls; a series stands on a line. `references_failed`
-    are failures of references that have no record in this cell, `memory_lacked` what lacked memory before it was tried
-    again.
+    `busy_s` of `measuring_s` the device was busy with measured calls of this build; a series stands on a line.
+    `references_failed` are failures of references that have no record in this cell, `memory_lacked` what lacked memory
+    before it was tried again.
     """
     lines = [
         json.dumps(each, allow_nan=False) for trial in collected.trials for each in _of_trial(trial, collected.log)
     ]
-    measuring_s = sum(trial.timed.took_s for trial in collected.trials)
-    busy_s = sum(trial.timed.busy_s for trial in collected.trials)
+    of_build = [trial.timed for trial in collected.trials if trial.timed.began >= collected.resumed_at]
+    measuring_s = sum(timed.took_s for timed in of_build)
+    busy_s = sum(timed.busy_s for timed in of_build)
     phases = [[name, round(begin, 3), round(end, 3)] for name, begin, end in collected.phases]
     failed = [
         {name: getattr(each, name) for name in ("variant", "workload", "status", "reason")}
@@ -93,7 +94,10 @@ def _of_trial(trial: Trial, log: Log) -> Iterator[dict[str, Any]]:
 
 
 def _first(trial: Trial) -> str:
-    """Return the workload of a trial whose calls are in the first part of the rounds, as the control kernel's are."""
+    """Return the workload of a trial whose calls are in the first part of the rounds, as the control kernel's are.
+
+    What takes more than 10 ms there is divided; they may then be in another piece than these.
+    """
     return min(trial.timed.workloads, key=lambda name: round(trial.rounds.spans_of(name)[0][0], series.DIGITS_S))
 
 

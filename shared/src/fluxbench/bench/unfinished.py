@@ -1,17 +1,21 @@
 """What a cell has measured so far, kept for the next build of it, in case this one is stopped.
 
 Kept are what whole processes wrote, and of the process in which the cell's or the build's time was up what it had
-timed. Times within are those of the clock of this boot of the machine, so nothing is taken from another.
+timed. Times within are those of the clock of this boot of the machine, so nothing is taken from another. A variant with
+a failure that another build may not have is left out: that build measures it from the start.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import gzip
 import hashlib
 import json
+import os
 import time
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -28,13 +32,15 @@ from fluxbench.timing.telemetry import Reading
 from fluxbench.worker.request import Yardsticks
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
-_MOST_S, _MOST_BYTES = 24 * 3600.0, 1 << 28  # how old and how large a file may be
-_OF_THE_STOP = {Status.TIMEOUT, Status.CRASHED}  # failures that may come of how the build was stopped
+_MOST_S, _MOST_BYTES = 24 * 3600.0, 1 << 28  # how old and how large what is kept may be
+_LASTING = {Status.INCORRECT, Status.UNSUPPORTED}  # failures that every build would have
+_UNFOLLOWED = "LOCAL_KERNELS"  # folders of kernels, of which a cell depends on the names alone
 
 
 class _State(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The fields of `Collected` that a build goes on with."""
 
+    since: float  # when the first build began, seconds since 1970
     checked: list[Checked]
     failed: list[Failed]
     lacked: list[Lacked]
@@ -52,39 +58,67 @@ class _State(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     others: list[str]
 
 
-class Unfinished:
-    """The file in which a cell's collected events are kept; another one for each thing that a cell depends on."""
+_AS_THEY_ARE = (
+    *("lacked", "readings", "versions", "others_versions", "control", "probed", "tried", "workers", "kept"),
+    *("yardsticks", "rows", "others"),
+)
 
-    def __init__(self, settings: Settings, cell: Cell, depends: Fingerprint, part: int | None = None) -> None:
-        """`part`: which of a cell's batches that are measured at the same time."""
-        self._of = settings, cell, depends
-        boot = _BOOT.read_text(encoding="ascii") if _BOOT.exists() else str(time.clock_gettime(time.CLOCK_REALTIME))
-        digest = hashlib.sha256(json.dumps([boot, part, dict(depends)]).encode()).hexdigest()[:16]
-        self._path = settings.unfinished(cell.notebook, cell.id) / f"{digest}.json.gz"
+
+class Unfinished:
+    """The file in which a cell's collection is kept; another one for each thing that the cell depends on."""
+
+    def __init__(self, path: Path) -> None:
+        """`path`: of the file, without its ending."""
+        self._path = path
+        self._since = time.time()
+
+    @classmethod
+    @contextlib.contextmanager
+    def of(cls, settings: Settings, cell: Cell, depends: Fingerprint) -> Iterator[Unfinished | None]:
+        """Yield that of a cell; None where there is no telling whether what was kept holds, or another build has it."""
+        folder = settings.unfinished(cell.notebook, cell.id)
+        if not _BOOT.exists() or os.environ.get(_UNFOLLOWED):
+            yield None
+            return
+        digest = hashlib.sha256(json.dumps([_BOOT.read_text("ascii"), dict(depends)]).encode()).hexdigest()[:16]
+        with contextlib.ExitStack() as stack:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                lock = stack.enter_context((folder.parent / f"{folder.name}.lock").open("w"))
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                yield None
+                return
+            yield cls(folder / digest)
 
     def part(self, number: int) -> Unfinished:
         """Return that of one of the batches that are measured at the same time."""
-        return Unfinished(*self._of, number)
+        return Unfinished(self._path.with_name(f"{self._path.name}-{number}"))
+
+    @property
+    def _file(self) -> Path:
+        return self._path.with_name(f"{self._path.name}.json.gz")
 
     def resume(self, collected: Collected) -> int:
-        """Let an empty collection begin with what was kept, and keep what it collects; return the trials it has then.
+        """Let a collection begin with what was kept, and keep what it collects; return the trials it has then.
 
         Whatever is wrong with the file, the cell begins anew.
         """
         collected.keep = lambda: self._keep(collected)
         try:
-            if time.time() - self._path.stat().st_mtime > _MOST_S:
-                return 0
-            state = msgspec.json.decode(gzip.decompress(read_regular(self._path, _MOST_BYTES)), type=_State)
+            state = msgspec.json.decode(gzip.decompress(read_regular(self._file, _MOST_BYTES)), type=_State)
         except (OSError, EOFError, zlib.error, msgspec.DecodeError, ValueError):  # none, half a file, another's
             return 0
+        if not 0 <= time.time() - state.since <= _MOST_S:
+            return 0
+        self._since, collected.resumed_at = state.since, time.monotonic()
         collected.checked |= {(each.variant, each.workload): each for each in state.checked}
         collected.failed |= {(each.variant, each.workload): each for each in state.failed}
         collected.trials += [Trial(timed, worker) for worker, timed in state.trials]
-        for name in ("lacked", "readings", "versions", "others_versions", "control", "probed", "tried"):
+        others = collected.others
+        for name in _AS_THEY_ARE:
             setattr(collected, name, getattr(state, name))
-        for name in ("workers", "kept", "yardsticks", "rows", "others"):
-            setattr(collected, name, getattr(state, name))
+        collected.others = list(dict.fromkeys([*state.others, *others]))
         return len(state.trials)
 
     def forget(self) -> None:
@@ -94,23 +128,26 @@ class Unfinished:
 
     def _keep(self, collected: Collected) -> None:
         """Write what is known; a disk that is full costs what a later build could have gone on with."""
-        state = _State(
-            checked=list(collected.checked.values()),
-            failed=[each for each in collected.failed.values() if each.status not in _OF_THE_STOP],
-            lacked=collected.lacked,
-            trials=[(trial.worker, trial.timed) for trial in collected.trials],
-            readings=collected.readings,
-            versions=collected.versions,
-            others_versions=collected.others_versions,
-            control=collected.control,
-            probed=collected.probed,
-            tried=collected.tried,
-            workers=collected.workers,
-            kept=collected.kept,
-            yardsticks=collected.yardsticks,
-            rows=collected.rows,
-            others=collected.others,
-        )
-        with contextlib.suppress(OSError):
+        again = {failed.variant for failed in collected.failed.values() if failed.status not in _LASTING}
+        beside = {trial.timed.reference for trial in collected.trials}
+        with contextlib.suppress(OSError, ValueError):
+            if again & beside:  # of no other variant there is a ratio then
+                remove(self._file)
+                return
+            state = _State(
+                since=self._since,
+                checked=[each for each in collected.checked.values() if each.variant not in again],
+                failed=[each for each in collected.failed.values() if each.variant not in again],
+                trials=[(one.worker, one.timed) for one in collected.trials if one.timed.variant not in again],
+                **{name: getattr(collected, name) for name in _AS_THEY_ARE},
+            )
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            write_bytes(self._path, gzip.compress(msgspec.json.encode(state), compresslevel=1))
+            write_bytes(self._file, gzip.compress(msgspec.json.encode(state), compresslevel=1))
+
+
+def clear_old(settings: Settings) -> None:
+    """Remove what is too old for any build to go on with. Raises no error."""
+    for path in settings.unfinished("", "").parent.glob("*/*"):
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > _MOST_S:
+                remove(path)

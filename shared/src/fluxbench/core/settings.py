@@ -10,7 +10,7 @@
 | `FLUXBENCH_CELL_LIMIT_S` | how many seconds a cell may take, 1200 by default (under plain uvnote its own 300) |
 | `FLUXBENCH_LIMIT_S` | how many seconds a build may take: it then draws what it has measured; no limit by default |
 | `FLUXBENCH_RUNS` | how many runs the certificate's trials have, 10 by default |
-| `FLUXBENCH_CACHE` | where environments are kept; `.cache/` of the repository by default |
+| `FLUXBENCH_CACHE` | folder of environments and of what cells keep for later; `.cache/` of the repository by default |
 """
 
 from __future__ import annotations

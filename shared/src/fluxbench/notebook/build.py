@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 
 from uvnote.parser import CodeCell
 
+from fluxbench.bench.unfinished import clear_old
 from fluxbench.core import locks
 from fluxbench.core.errors import SetupError
 from fluxbench.core.files import remove
@@ -73,6 +74,7 @@ def build(
         exclusive.clear_cell_folders(document.work)
         cells = check(document, store, device, settings)
         order = document.in_order()
+        clear_old(settings)
         if only:
             _check_needs(document, asked, cells)
             for cell_id in asked:  # they are measured anew

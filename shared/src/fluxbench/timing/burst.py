@@ -94,9 +94,9 @@ def burst(
     another one runs. A key of `rows` has several calls in its place, whose mean is the sample; `keep` gets the last
     one's output. The first rest is `first_rest_s`. Others are at least `min_rest_s`, and on a GPU a quarter of the
     round before, up to 0.5 s. Where there are rows alone, whose calls are short, all rests are `min_rest_s`. `Lead`
-    keeps the device busy until the host is ahead, at `cheap` workloads if there are some. Calls of more launches than a
-    queue holds begin on an idle device, as do all beside them: the host would be ahead by as much as the call before
-    left it.
+    keeps the device busy until the host is ahead, which it tries at `cheap` workloads if there are some. Calls of more
+    launches than a queue holds begin on an idle device, as do all beside them: the host would be ahead by as much as
+    the call before left it.
     """
     taken, rows = Burst.of(calls), rows or {}
     single = {key for key in calls if key not in rows and key[1] in contents}
@@ -157,9 +157,10 @@ def burst(
             if not number:
                 taken.resting_ms.append(others_ms() - before_ms)
                 began = began_part
-            lead.take(schedule, part)
             # What runs first finds a device that did nothing: cuDNN was 0.6% slower there, of 0.4 ms.
-            if not stopwatch.on_cpu and (not number or last_ms.get(first, math.inf) <= _UNTIMED_MS):
+            untimed = not stopwatch.on_cpu and (not number or last_ms.get(first, math.inf) <= _UNTIMED_MS)
+            lead.take(schedule, part, first if untimed else None)
+            if untimed:
                 stopwatch.clear_cache()
                 calls[first](contents[first[1]].inputs)
             for key in part:

@@ -60,13 +60,18 @@ class Lead:
         """Take note of how long the host took for a call, with what it gets."""
         self._least_s[key] = min(self._least_s[key], seconds)
 
-    def take(self, schedule: Sequence[Key], part: Sequence[Key]) -> None:
-        """Keep the device busy while the host launches a part of a round, of which `schedule` are all calls."""
+    def take(self, schedule: Sequence[Key], part: Sequence[Key], untimed: Key | None = None) -> None:
+        """Keep the device busy while the host launches a part of a round, of which `schedule` are all calls.
+
+        `untimed`: what is called before it.
+        """
         of_round, of_part = (sum(key in self._ahead for key in keys) for keys in (schedule, part))
         lead_s = self._round_s * of_round / max(1, len(self._ahead))
         if len(part) < len(schedule):
-            known_s = sum(self._least_s[key] for key in part if key in self._ahead)
-            lead_s = min(lead_s, _SPARE * known_s + _WAKING_S)
+            least_s = self._least_s
+            untimed_s = least_s[untimed] if untimed and least_s[untimed] < math.inf else 0.0
+            known_s = untimed_s + sum(least_s[key] for key in part if key in self._ahead)
+            lead_s = min(lead_s + untimed_s, _SPARE * known_s + _WAKING_S)
         self._stopwatch.spin(lead_s, 1 + of_part)
 
 

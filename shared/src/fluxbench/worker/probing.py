@@ -11,12 +11,16 @@ from fluxbench import variants
 from fluxbench.correctness import capabilities
 from fluxbench.variants.forms import EAGER
 from fluxbench.worker.device_use import DeviceUse
+from fluxbench.worker.request import Request
 
 
 def probe(
-    names: Collection[str], right: Collection[str], device: torch.device, use: DeviceUse, emit: Callable[..., None]
+    request: Request, right: Collection[str], device: torch.device, use: DeviceUse, emit: Callable[..., None]
 ) -> None:
-    """Try the variants that were right at some workload, and write what came of it; each attempt is a step."""
+    """Try the variants that were right at some workload, here or in another process, and write what came of it.
+
+    Each attempt is a step.
+    """
 
     @contextlib.contextmanager
     def attempt(_: str) -> Iterator[None]:
@@ -24,9 +28,9 @@ def probe(
             emit("probing")
             yield
 
-    for name in names:
+    for name in request.probe:
         formed = variants.find(name)
         if device.type == "cpu" and formed.variant.compiles:  # half a minute on two cores
             continue
-        if formed.form == EAGER and name in right:
+        if formed.form == EAGER and (name in right or name not in request.variants):
             emit("probed", variant=name, found=capabilities.probe(formed.variant, device, attempt))

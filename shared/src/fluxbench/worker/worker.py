@@ -118,10 +118,7 @@ class Worker:
             with torch.inference_mode(not operation.differentiates), torch.set_grad_enabled(False):
                 self._measure()
             if self.request.probe:
-                right = self.right | (
-                    {*self.request.probe} - {*self.request.variants}
-                )  # others were in other processes
-                probe(self.request.probe, right, self.device, self.use, self.emit)
+                probe(self.request, self.right, self.device, self.use, self.emit)
             if held.exist():  # before the system lets others use the device
                 held.release()
                 release()
