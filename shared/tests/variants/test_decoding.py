@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import libraries
 import pytest
@@ -49,10 +49,12 @@ class Wrapper:
     """FlashInfer's wrapper: it is planned for a table, and keeps it by reference."""
 
     plans = 0
+    workspaces: ClassVar[list[torch.Tensor]] = []
 
     def __init__(self, float_workspace_buffer: Any, kv_layout: str, use_tensor_cores: bool) -> None:
         assert (float_workspace_buffer.nbytes, int(float_workspace_buffer.sum()), kv_layout) == (128 << 20, 0, "NHD")
         self.use_tensor_cores = use_tensor_cores
+        Wrapper.workspaces.append(float_workspace_buffer)
 
     def plan(
         self, indptr: Any, indices: Any, last_page_len: Any, num_qo_heads: int, num_kv_heads: int, head_dim: int,
@@ -83,6 +85,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     signatures.install(monkeypatch, "flashinfer.BatchDecodeWithPagedKVCacheWrapper", Wrapper)
     monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}")
     Wrapper.plans = 0
+    Wrapper.workspaces = []
 
 
 def wrong(name: str, shape: dict[str, Any], kinds: tuple[str, ...] = ("normal", "peaked")) -> list[str]:
@@ -124,6 +127,11 @@ def test_flashinfer_plans_once_for_a_table_whose_contents_change(installed: None
         second.double(), decode.reference(shape, inputs, torch.float64)["out"], atol=2e-2, rtol=0
     )
     assert not first.equal(second)
+    third = bound({name: x.clone() for name, x in inputs.items()})["out"]  # a table at another address
+    assert isinstance(third, torch.Tensor)
+    assert third.equal(second)
+    assert Wrapper.plans == 2
+    assert Wrapper.workspaces[0] is Wrapper.workspaces[1]  # which is filled once: profiled calls may plan
 
 
 def test_without_nvcc_flashinfer_says_what_to_install(

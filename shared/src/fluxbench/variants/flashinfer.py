@@ -39,9 +39,10 @@ def load(call: AttentionCall) -> Attention:
 
     def plan(q: Any, table: Any) -> None:
         options = {"dtype": torch.int32, "device": q.device}
-        workspace = torch.zeros(_WORKSPACE_BYTES, dtype=torch.uint8, device=q.device)
+        if "workspace" not in planned:  # of all plans, as servers share it: to fill it takes longer than a call
+            planned["workspace"] = torch.zeros(_WORKSPACE_BYTES, dtype=torch.uint8, device=q.device)
         tensor_cores = call.heads // call.kv_heads >= _TENSOR_CORES_FROM
-        planned["run"] = BatchDecodeWithPagedKVCacheWrapper(workspace, "NHD", use_tensor_cores=tensor_cores)
+        planned["run"] = BatchDecodeWithPagedKVCacheWrapper(planned["workspace"], "NHD", use_tensor_cores=tensor_cores)
         planned["run"].plan(
             torch.arange(call.batch + 1, **options) * pages,
             table,
