@@ -83,6 +83,9 @@ def measure():
         else:
             with open(os.environ["FLUXBENCH_ABSENT"], "a") as absent:
                 print(name, file=absent)
+    if os.path.exists(os.path.join(os.environ["LABORATORY"], "partly")):
+        with open(os.environ["FLUXBENCH_PROGRESS"], "a") as progress:
+            print(json.dumps({"partly": True}), file=progress)
     print("measured", *times(f"{cell}.jsonl"))
 
 def show(cell):

@@ -23,6 +23,7 @@ from fluxbench.bench import samples, series, unfinished
 from fluxbench.bench.collected import Collected
 from fluxbench.bench.side_by_side import measure_all
 from fluxbench.bench.unfinished import Unfinished
+from fluxbench.core import progress
 from fluxbench.core.errors import SetupError
 from fluxbench.core.settings import Settings
 from fluxbench.environments import prepare
@@ -304,6 +305,8 @@ def test_a_whole_cell_goes_on_and_keeps_nothing_once_all_is_measured(
     scenario = when("(step, process) == ('prepare', 1)", f"time.sleep(60 if os.path.exists({str(up)!r}) else 0)")
     monkeypatch.setenv("FLUXBENCH_PYTHON", str(interpreter(tmp_path / "python", scenario, log)))
     monkeypatch.setenv("FLUXBENCH_WORKLOADS", "flux1-512px-t128")
+    heard = tmp_path / "progress.jsonl"
+    monkeypatch.setenv("FLUXBENCH_PROGRESS", str(heard))
     up.touch()
     monkeypatch.setattr(
         Collected, "is_late", lambda self, deadline: up.exists() and log.exists() and len(log_of(log)) == 2
@@ -311,6 +314,7 @@ def test_a_whole_cell_goes_on_and_keeps_nothing_once_all_is_measured(
     bench.measure()
     assert {record.status for record in files.read(folder / "sdpa.jsonl")} == {Status.TIMEOUT}
     assert len(list((tmp_path / "cache/unfinished/flux-sdpa").iterdir())) == 1
+    assert progress.read(heard).partly  # it took less time than the cell takes
     up.unlink()
     log.unlink()
     with monkeypatch.context() as patched:
@@ -322,10 +326,16 @@ def test_a_whole_cell_goes_on_and_keeps_nothing_once_all_is_measured(
         bench.measure()  # which costs nothing of what was kept
     assert {record.status for record in files.read(folder / "sdpa.jsonl")} == {Status.UNAVAILABLE}
     capsys.readouterr()
+    heard.unlink()
     bench.measure()
+    assert progress.read(heard).partly
     assert "A build that was stopped had measured 2 trials;" in capsys.readouterr().out
     assert [line["request"]["process"] for line in log_of(log)] == [1, 2]
     found = files.read(folder / "sdpa.jsonl")
     assert {record.status for record in found} == {Status.PASSED}
     assert {len(record.timings["burst"].samples_ms) for record in found} == {3}
     assert not (tmp_path / "cache/unfinished/flux-sdpa").exists()
+    log.unlink()
+    heard.unlink()
+    bench.measure()
+    assert not progress.read(heard).partly

@@ -46,6 +46,15 @@ def test_a_step_may_count_more_and_more_steps_may_come_than_were_foreseen(file: 
     assert progress.read(file).share == 0.8
 
 
+def test_a_cell_may_say_that_it_measures_a_part(file: Path) -> None:
+    assert not progress.read(file).partly
+    progress.say(partly=True)
+    progress.say(steps=3)
+    assert progress.read(file).partly
+    file.write_text('{"partly": 1}\n', encoding="utf-8")
+    assert not progress.read(file).partly
+
+
 def test_every_half_of_the_last_line_is_left_out(file: Path) -> None:
     progress.say(steps=4)
     progress.say(variant="flex", workload="tiny")

@@ -125,6 +125,17 @@ def test_a_build_may_take_three_times_as_long_as_the_last_one(machine: Machine) 
     assert limit_s(document, Store(document), settings) == 900 + 3 * 400 + 3 * 60
 
 
+def test_how_long_a_part_of_a_cell_took_does_not_limit_the_whole_one(machine: Machine) -> None:
+    (machine.folder / "laboratory" / "partly").touch()
+    machine.build()
+    document = load(machine.notebook)
+    settings = dataclasses.replace(machine.settings, cell_limit_s=500.0)
+    assert limit_s(document, Store(document), settings) == 900 + 2 * 500 + 2 * 60
+    (machine.folder / "laboratory" / "partly").unlink()
+    machine.build("first")
+    assert limit_s(document, Store(document), settings) == 900 + 500 + 3 * 60
+
+
 @pytest.mark.parametrize(("memory_gb", "models", "kernels"), [(24, 1, 4), (85, 4, 4), (150, 6, 6)])
 def test_as_many_models_share_a_gpu_as_fit_and_of_attention_and_two_at_most_of_what_fills_its_memory(
     monkeypatch: pytest.MonkeyPatch, memory_gb: int, models: int, kernels: int

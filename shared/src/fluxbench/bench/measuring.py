@@ -125,6 +125,8 @@ def measure(
         with Unfinished.of(settings, cell, depends) if resumes else contextlib.nullcontext() as unfinished:
             _run(cell, wanted, workloads, device, settings, deadline, collected, (processes, most), unfinished)
         collected.others = list(dict.fromkeys([*collected.others, *nvidia.other_processes(device)]))
+    if collected.cut:
+        progress.say(partly=True)
     context = dataclasses.replace(
         context, measured_at=datetime.now(UTC).isoformat(timespec="seconds"), powers=powers(collected)
     )

@@ -61,6 +61,7 @@ def _resume(unfinished: Unfinished | None, collected: Collected) -> None:
         return
     own = [trial.timed for trial in collected.trials if trial.timed.burst]
     print(f"A build that was stopped had measured {len(own)} trials; this one goes on after them.")
+    progress.say(partly=True)
     if own:
         counts = sum(len(timed.workloads) * (1 if timed.process else FIRST_COUNTS) for timed in own)
         progress.say(variant=own[-1].variant, workload=own[-1].workloads[-1], counts=counts)

@@ -7,6 +7,7 @@
 {"step": "building the environment"}                   something else begins
 {"early": "soon"}                                      early records may be there when this step is over (`bench.early`)
 {"early": "ready"}                                     they are there
+{"partly": true}                                       it measures only a part of what the cell measures
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ VARIABLE = "FLUXBENCH_PROGRESS"
 _NUMBERS = ("steps", "left", "counts")
 _TYPES = {
     **dict.fromkeys(_NUMBERS, (int,)),
+    "partly": (bool,),
     **{"step": (str,), "early": (str,), "variant": (str, NoneType), "workload": (str,)},
 }
 _MOST_BYTES, _MOST_STEPS = 4 << 20, 10**9
@@ -51,12 +53,13 @@ class Progress:
     step: str
     soon: int = 0  # how often early records were announced
     early: bool = False  # they are there
+    partly: bool = False  # another build has measured, or will measure, the rest of the cell
     folder: Path | None = field(default=None, compare=False)  # of the cell, where it is known
 
 
 def read(path: Path) -> Progress:
     """Return how far a cell has come. What is missing, half written or of another shape is left out."""
-    steps, begun, soon, step, early = 0, 0, 0, "", False
+    steps, begun, soon, step, early, partly = 0, 0, 0, "", False, False
     try:
         lines = files.read_regular(path, _MOST_BYTES).splitlines()
     except OSError:
@@ -69,10 +72,12 @@ def read(path: Path) -> Progress:
         step = said.get("step", step)
         soon += said.get("early") == "soon"
         early |= said.get("early") == "ready"
+        partly |= said.get("partly", False)
         if "workload" in said:
             begun += max(0, said.get("counts", 1)) * (said["variant"] is not None)
             step = f"{said['variant'] or 'all variants'} at {said['workload']}"
-    return Progress(share=min(1.0, begun / steps) if steps else None, step=step, soon=soon, early=early)
+    share = min(1.0, begun / steps) if steps else None
+    return Progress(share=share, step=step, soon=soon, early=early, partly=partly)
 
 
 def _said(line: bytes) -> dict[str, Any]:

@@ -155,7 +155,7 @@ def _keep(
         success=failure is None,
         stdout=ended.stdout,
         stderr=ended.stderr,
-        duration=ended.duration_s,
+        duration=None if progress.read(folder / _PROGRESS).partly else ended.duration_s,
         artifacts={},
         failure=failure,
         ran_at=ran_at,
