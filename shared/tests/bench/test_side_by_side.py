@@ -9,7 +9,7 @@ import pytest
 
 from fluxbench.bench.collected import Collected
 from fluxbench.bench.events import Ready, Yardstick
-from fluxbench.bench.processes import processes_on_gpu
+from fluxbench.bench.measuring import processes_on_gpu
 from fluxbench.bench.side_by_side import measure_all
 from fluxbench.records.status import Status
 from fluxbench.worker.request import Effort

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_workers import ALL_PASSED, HEADER, in_cell, interpreter, log_of, outcomes, played, requests, when
+from fake_workers import ALL_PASSED, HEADER, WORKER, in_cell, interpreter, log_of, outcomes, played, requests, when
 from fakes import REPOSITORY
 from sample_events import READY, checked, collected, failed, parsed, readings, timed
 
@@ -37,6 +37,7 @@ def mean_ms(name):
     return [1.0, 1.0005, 0.9995][process]
 """
 Build = Callable[..., Collected]
+OWN = ("resumed_at", "keep", "heard", "phases", "_phase", "others_versions")  # of one build
 
 
 def stopped_at(step: str, name: str, process: int) -> str:
@@ -150,6 +151,60 @@ def test_what_was_wrong_stays_so_and_a_variant_that_died_anywhere_is_measured_fr
     assert {name: failed.status for (name, _), failed in second.failed.items()} == {"b": Status.INCORRECT}
 
 
+def test_what_lacked_memory_is_known_and_costs_nothing_of_what_was_timed(build: Build, tmp_path: Path) -> None:
+    """Of the reference too: at that workload no variant has one, and both are tried again alone."""
+    lacks = """    if (step, workload) == ("check", "tinier") and variant in ("a", "b"):
+        emit("failed", variant=variant, workload=workload, status="OUT_OF_MEMORY", reason="there is too little")
+        return "said"
+"""
+    fails = 'if before("check", name, workload) == "fails":'
+    assert fails in WORKER
+    worker = WORKER.replace(fails, 'said = before("check", name, workload)\n                if said == "said":\n'
+                            '                    continue\n                if said == "fails":')  # fmt: skip
+    first = build(stopped_at("time", "c", 2).replace(STEADY, lacks + STEADY), worker=worker)
+    assert {pair for pair, failed in first.failed.items() if failed.status is Status.OUT_OF_MEMORY} == {
+        ("a", "tinier"), ("b", "tinier"),
+    }  # fmt: skip
+    second = build(STEADY)
+    assert asked(tmp_path / "build-1")[0][:2] == (2, ("c",))
+    assert {pair: outcome for pair, outcome in outcomes(second).items() if pair.endswith("tiny")} == {
+        f"{name} at tiny": "3" for name in "abc"
+    }
+
+
+def test_a_batch_after_the_one_in_which_the_time_was_up_begins_nothing_and_costs_nothing(
+    build: Build, tmp_path: Path
+) -> None:
+    first = build(stopped_at("time", "b", 2))
+    kept = (tmp_path / "cache/unfinished/flux-sdpa").glob("*")
+    [before] = [path.read_bytes() for path in kept]
+    (tmp_path / "next").mkdir()
+    played(tmp_path / "next", "", names=("d", "e"), before=first)
+    assert asked(tmp_path / "next") == []
+    assert {failed.status for (name, _), failed in first.failed.items() if name in "de"} == {Status.TIMEOUT}
+    assert [path.read_bytes() for path in (tmp_path / "cache/unfinished/flux-sdpa").glob("*")] == [before]
+
+
+def test_a_death_is_known_as_soon_as_it_is_kept(build: Build, tmp_path: Path) -> None:
+    """Where the build is killed at once after it: no later process goes on with what had died."""
+    dies = """    if (step, variant, process) == ("check", "c", 1):
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+    first = build(stopped_at("time", "b", 2).replace(STEADY, dies + STEADY))
+    assert first.failed["c", "tiny"].status is Status.CRASHED
+    [path] = (tmp_path / "cache/unfinished/flux-sdpa").glob("*")
+    states = {timed["variant"] for _, timed in json.loads(gzip.decompress(path.read_bytes()))["trials"]}
+    assert states == {"a", "b"}
+
+
+def test_processes_of_other_packages_are_not_kept(build: Build, tmp_path: Path) -> None:
+    other = WORKER.replace('"torch": "made up"', '"torch": "made up" if process else "another"')
+    assert other != WORKER
+    assert build(stopped_at("time", "c", 2), worker=other).others_versions
+    assert list((tmp_path / "cache/unfinished/flux-sdpa").iterdir()) == []
+    assert not build().others_versions
+
+
 def test_without_the_reference_of_the_others_nothing_is_kept(build: Build, tmp_path: Path) -> None:
     dies = """    if (step, variant, workload, process) == ("check", "a", "tiny", 1):
         os.kill(os.getpid(), signal.SIGKILL)
@@ -159,9 +214,9 @@ def test_without_the_reference_of_the_others_nothing_is_kept(build: Build, tmp_p
 
 
 def test_all_that_was_collected_is_kept(tmp_path: Path) -> None:
-    """Of each field something, as of a GPU's cell whose processes have other versions."""
+    """Of each field something."""
     events: list[Any] = [
-        READY, {**READY, "versions": {"torch": "2.15.0"}}, {"event": "control_kernel", "description": "made up"},
+        READY, READY, {"event": "control_kernel", "description": "made up"},
         {"event": "kept", "name": "a case", "sha256": "0" * 64},
         {"event": "yardstick", "workload": "tiny", "precision": "exact", "worst": {"out": [1e-3, 2e-3, 3e-3]}},
         {"event": "rows", "calls": {"flex": {"tiny": 12}}}, checked("flex"),
@@ -179,7 +234,7 @@ def test_all_that_was_collected_is_kept(tmp_path: Path) -> None:
     second = Collected(others=["a third one"])
     assert Unfinished(tmp_path / "one").resume(second) == 1
     for name in (field.name for field in dataclasses.fields(Collected)):
-        if name not in ("others", "resumed_at", "keep", "heard", "phases", "_phase", "trials"):
+        if name not in (*OWN, "others", "trials"):
             assert getattr(second, name) == getattr(first, name), name
             assert getattr(first, name) or name in ("rates", "cut"), name
     assert [(trial.timed, trial.worker) for trial in second.trials] == [(first.trials[0].timed, 2)]

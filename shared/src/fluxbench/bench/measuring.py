@@ -11,7 +11,7 @@ import itertools
 import json
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,9 +24,10 @@ from fluxbench.bench.early import Early
 from fluxbench.bench.events import Failed
 from fluxbench.bench.gate import gate, known, refused, unsupported
 from fluxbench.bench.pool import Pool
-from fluxbench.bench.processes import Batch, processes_on_gpu
+from fluxbench.bench.processes import Batch
 from fluxbench.bench.recording import Context
 from fluxbench.bench.side_by_side import measure_all
+from fluxbench.bench.timings import LEAST
 from fluxbench.bench.unfinished import Unfinished
 from fluxbench.core import progress
 from fluxbench.core.device_lock import folder as lock_folder
@@ -42,10 +43,11 @@ from fluxbench.records import files
 from fluxbench.records.schema import SCHEMA, Record
 from fluxbench.records.status import Status
 from fluxbench.timing import energy
-from fluxbench.worker.request import Request, inputs_of
+from fluxbench.worker.request import Effort, Request, inputs_of
 
 PROCESSES = 3
 MOST_PROCESSES = 5  # of a GPU
+_ALONE_OF_LONG = 3  # processes of a single variant whose calls last up to a second
 UVNOTE_LIMIT_S = 300.0  # uvnote ends a cell then, and shows nothing of it
 
 
@@ -133,6 +135,17 @@ def measure(
     return list(recording.of_cell(collected, names, workloads, context))
 
 
+def processes_on_gpu(effort: Effort, names: Sequence[str], least: int, most: int) -> tuple[int, int]:
+    """Return in how many processes a GPU measures a cell's variants at least and at most, where these are usual.
+
+    Intervals are of all variants of a cell, so calls of up to a second need two; a single variant needs three.
+    """
+    if effort.long:
+        few = LEAST if len(names) > 1 else _ALONE_OF_LONG
+        return few, few
+    return least, min(most, effort.most or most)
+
+
 def device_lock(settings: Settings) -> str:
     """Return the folder of the lock that workers take before they use the device."""
     return str(lock_folder(settings.cache).absolute())
@@ -168,6 +181,7 @@ def _run(
             collected.fail(name, workload.name, status, reason)
 
     if collected.is_late(deadline):  # so late that it need not make an environment
+        collected.cut = True
         fail(Status.TIMEOUT, collected.out_of_time)
         return
     try:

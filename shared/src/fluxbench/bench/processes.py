@@ -23,7 +23,6 @@ from fluxbench.records.status import Status
 from fluxbench.timing.telemetry import Sampler
 from fluxbench.worker.request import ALONE, USUAL, Effort, Request
 
-_ALONE_OF_LONG = 3  # processes of a single variant whose calls last up to a second
 _NEEDED = 1 / 3  # of the trials of further processes: 28 of 90 on an H200's page
 
 
@@ -120,6 +119,9 @@ class Batch:
                 if self.processes <= process + 1 < last and self._left(collected, process + 1):
                     pool.add()  # it imports while this one measures
                 while left := self._left(collected, process):
+                    if collected.is_late(deadline):  # as another batch was
+                        self._out_of_time(collected)
+                        return
                     if process >= self.processes:
                         progress.say(left=len(self.workloads) * len({*left, *self.references[:1]}))
                     worker = pool.next()
@@ -129,6 +131,9 @@ class Batch:
                     late = collected.is_late(deadline)
                     if exit_ is None and not late:
                         collected.tried.update(request.probe)
+                    is_import = exit_ is not None and worker is not None and not exit_.wrote
+                    if exit_ and not late and not is_import:
+                        self._fail(collected, exit_, request, len(self._done(collected, process)) > before)
                     if not self.alone:  # else what it lacked memory for has no failure meanwhile
                         collected.keep()
                     if late:
@@ -136,10 +141,8 @@ class Batch:
                         return
                     if exit_ is None:
                         break
-                    if worker and not exit_.wrote:  # it died as it imported: fresh ones write what they import first
+                    if is_import:  # it died as it imported: fresh ones write what they import first
                         pool.close()
-                    else:
-                        self._fail(collected, exit_, request, len(self._done(collected, process)) > before)
 
     @property
     def _thorough_in(self) -> int:
@@ -243,7 +246,12 @@ class Batch:
         """Return the variants whose capabilities a process tries: the last one that measures all, or one after it."""
         if not self.probe or process < min(LEAST, self.processes) - 1:
             return ()
-        found = {*names, *(trial.timed.variant for trial in collected.trials)} - collected.tried - {*collected.probed}
+        right = {
+            trial.timed.variant
+            for trial in collected.trials
+            if any((trial.timed.variant, workload) not in collected.failed for workload in trial.timed.workloads)
+        }
+        found = ({*names} | right) - collected.tried - {*collected.probed}
         return tuple(name for name in self.variants if name in found)
 
     def _fail(self, collected: Collected, exit_: Exit, request: Request, timed: bool) -> None:
@@ -263,23 +271,14 @@ class Batch:
                     collected.fail(name, workload, exit_.status, exit_.reason)
 
     def _out_of_time(self, collected: Collected) -> None:
+        """Let what is not measured fail. What further processes would have made narrower is not measured later."""
+        collected.keep = lambda: None  # from here on there are failures that another build does not have
         in_all = self._wanted(collected, self.processes - 1)
         for workload in self.workloads:
             for name in self.variants:
                 if len(collected.taken(name, workload.name)) < (self.processes if name in in_all else LEAST):
                     collected.cut = True
                     collected.fail(name, workload.name, Status.TIMEOUT, collected.out_of_time)
-
-
-def processes_on_gpu(effort: Effort, names: Sequence[str], least: int, most: int) -> tuple[int, int]:
-    """Return in how many processes a GPU measures a cell's variants at least and at most, where these are usual.
-
-    Intervals are of all variants of a cell, so calls of up to a second need two; a single variant needs three.
-    """
-    if effort.long:
-        few = LEAST if len(names) > 1 else _ALONE_OF_LONG
-        return few, few
-    return least, min(most, effort.most or most)
 
 
 def _is_hopeless(why: Failed) -> bool:

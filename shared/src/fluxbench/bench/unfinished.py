@@ -1,8 +1,8 @@
 """What a cell has measured so far, kept for the next build of it, in case this one is stopped.
 
 Kept are what whole processes wrote, and of the process in which the cell's or the build's time was up what it had
-timed. Times within are those of the clock of this boot of the machine, so nothing is taken from another. A variant with
-a failure that another build may not have is left out: that build measures it from the start.
+timed. Times within are those of the clock of this boot of the machine, so nothing is taken from another. A variant that
+was timed, and crashed or hung once, is left out: the next build measures it from the start.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from fluxbench.worker.request import Yardsticks
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _MOST_S, _MOST_BYTES = 24 * 3600.0, 1 << 28  # how old and how large what is kept may be
-_LASTING = {Status.INCORRECT, Status.UNSUPPORTED}  # failures that every build would have
+_ONCE = {Status.CRASHED, Status.TIMEOUT, Status.ERROR}  # failures that another process may not have
 _UNFOLLOWED = "LOCAL_KERNELS"  # folders of kernels, of which a cell depends on the names alone
 
 
@@ -47,7 +47,6 @@ class _State(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     trials: list[tuple[int, Timed]]  # with the number of their worker
     readings: list[Reading]
     versions: dict[str, str]
-    others_versions: dict[str, str]
     control: str | None
     probed: dict[str, dict[str, ProbeResult]]
     tried: set[str]
@@ -59,7 +58,7 @@ class _State(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 _AS_THEY_ARE = (
-    *("lacked", "readings", "versions", "others_versions", "control", "probed", "tried", "workers", "kept"),
+    *("lacked", "readings", "versions", "control", "probed", "tried", "workers", "kept"),
     *("yardsticks", "rows", "others"),
 )
 
@@ -128,10 +127,11 @@ class Unfinished:
 
     def _keep(self, collected: Collected) -> None:
         """Write what is known; a disk that is full costs what a later build could have gone on with."""
-        again = {failed.variant for failed in collected.failed.values() if failed.status not in _LASTING}
+        timed = {trial.timed.variant for trial in collected.trials}
+        again = timed & {failed.variant for failed in collected.failed.values() if failed.status in _ONCE}
         beside = {trial.timed.reference for trial in collected.trials}
         with contextlib.suppress(OSError, ValueError):
-            if again & beside:  # of no other variant there is a ratio then
+            if again & beside or collected.others_versions:  # of no other variant there is a ratio then, or no row
                 remove(self._file)
                 return
             state = _State(
