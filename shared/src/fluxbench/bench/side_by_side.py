@@ -13,6 +13,7 @@ from fluxbench.bench.pool import FIRST_COUNTS, Pool
 from fluxbench.bench.processes import Batch
 from fluxbench.bench.unfinished import Unfinished
 from fluxbench.core import progress
+from fluxbench.core.formatting import count
 
 
 def measure_all(
@@ -60,7 +61,7 @@ def _resume(unfinished: Unfinished | None, collected: Collected) -> None:
     if unfinished is None or not unfinished.resume(collected):
         return
     own = [trial.timed for trial in collected.trials if trial.timed.burst]
-    print(f"A build that was stopped had measured {len(own)} trials; this one goes on after them.")
+    print(f"A build that was stopped had measured {count(len(own), 'trial')}; this one goes on from there.")
     progress.say(partly=True)
     if own:
         counts = sum(len(timed.workloads) * (1 if timed.process else FIRST_COUNTS) for timed in own)
