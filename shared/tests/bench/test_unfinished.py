@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import gzip
 import json
-import math
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_workers import ALL_PASSED, HEADER, WORKER, in_cell, interpreter, log_of, outcomes, played, requests, when
+from fake_workers import ALL_PASSED, WORKER, outcomes, played, requests, when
 from fakes import REPOSITORY
-from sample_events import READY, checked, collected, failed, parsed, readings, timed
 
-from fluxbench import bench
-from fluxbench.bench import samples, series, unfinished
+from fluxbench.bench import unfinished
 from fluxbench.bench.collected import Collected
-from fluxbench.bench.side_by_side import measure_all
 from fluxbench.bench.unfinished import Unfinished
-from fluxbench.core import progress
-from fluxbench.core.errors import SetupError
 from fluxbench.core.settings import Settings
-from fluxbench.environments import prepare
 from fluxbench.environments.cell import Cell
-from fluxbench.records import files
 from fluxbench.records.status import Status
 
 CELL = Cell(notebook="flux", id="sdpa", study="flux", packages=("torch==2.13.0",), source_sha256="0" * 64)
@@ -37,7 +27,6 @@ def mean_ms(name):
     return [1.0, 1.0005, 0.9995][process]
 """
 Build = Callable[..., Collected]
-OWN = ("resumed_at", "keep", "heard", "phases", "_phase", "others_versions")  # of one build
 
 
 def stopped_at(step: str, name: str, process: int) -> str:
@@ -213,40 +202,6 @@ def test_without_the_reference_of_the_others_nothing_is_kept(build: Build, tmp_p
     assert list((tmp_path / "cache/unfinished/flux-sdpa").iterdir()) == []
 
 
-def test_all_that_was_collected_is_kept(tmp_path: Path) -> None:
-    """Of each field something."""
-    events: list[Any] = [
-        READY, READY, {"event": "control_kernel", "description": "made up"},
-        {"event": "kept", "name": "a case", "sha256": "0" * 64},
-        {"event": "yardstick", "workload": "tiny", "precision": "exact", "worst": {"out": [1e-3, 2e-3, 3e-3]}},
-        {"event": "rows", "calls": {"flex": {"tiny": 12}}}, checked("flex"),
-        {"event": "lacked", "variant": "flex", "workload": "tiny", "reason": "of memory"}, failed("torch_math"),
-        timed("flex", control_ms=(0.5,) * 4, late={"tiny": [1]}),
-        {"event": "probed", "variant": "flex", "found": {}},
-    ]  # fmt: skip
-    first = collected(events, readings(0.0, 0.5, reasons=lambda _: ("sw_power_cap",)))
-    first.tried, first.others = {"flex"}, ["another program"]
-    unfinished = Unfinished(tmp_path / "one")
-    assert unfinished.resume(Collected()) == 0
-    first.keep = Collected().keep
-    unfinished.resume(first)
-    first.keep()
-    second = Collected(others=["a third one"])
-    assert Unfinished(tmp_path / "one").resume(second) == 1
-    for name in (field.name for field in dataclasses.fields(Collected)):
-        if name not in (*OWN, "others", "trials"):
-            assert getattr(second, name) == getattr(first, name), name
-            assert getattr(first, name) or name in ("rates", "cut"), name
-    assert [(trial.timed, trial.worker) for trial in second.trials] == [(first.trials[0].timed, 2)]
-    assert second.others == ["another program", "a third one"]
-    # What the device was doing at a trial is known, and how long this build measured.
-    assert (
-        series.burst(second.trials[0], "tiny", second.log).to_json()
-        == series.burst(first.trials[0], "tiny", first.log).to_json()
-    )
-    assert json.loads(samples.to_json(second))["measuring_s"] == 0.0
-
-
 @pytest.mark.parametrize("damage", ["half", "text", "boot", "old", "depends", "fields"])
 def test_where_it_is_damaged_old_or_of_something_else_a_cell_begins_anew(
     build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
@@ -292,54 +247,6 @@ def test_where_another_build_has_it_or_none_can_tell_whether_it_holds_a_cell_beg
     assert path.read_bytes() == before
 
 
-def test_what_is_too_old_is_removed(tmp_path: Path) -> None:
-    folder = tmp_path / "cache/unfinished"
-    for name, hours in (("flux-sdpa", 25), ("flux-flex", 1)):
-        (folder / name).mkdir(parents=True)
-        (folder / name / "1.json.gz").touch()
-        os.utime(folder / name / "1.json.gz", (time.time() - hours * 3600,) * 2)
-    unfinished.clear_old(settings(tmp_path))
-    assert [path.parent.name for path in folder.glob("*/*")] == ["flux-flex"]
-
-
-def test_batches_that_are_measured_at_the_same_time_go_on_each_by_itself(tmp_path: Path) -> None:
-    def measure(batches: list[Any], kept: Unfinished) -> Collected:
-        into = Collected()
-        measure_all([(batch, Idle()) for batch in batches], into, math.inf, together=True, unfinished=kept)  # type: ignore[misc]
-        return into
-
-    kept = Unfinished(tmp_path / "one")
-    first = measure([Noting(name) for name in ("a", "b")], kept)
-    assert [trial.timed.variant for trial in first.trials] == ["a", "b"]
-    again = [Noting(name) for name in ("a", "b")]
-    second = measure(again, kept)
-    assert [batch.before for batch in again] == [["a"], ["b"]]
-    assert [trial.timed.variant for trial in second.trials] == ["a", "a", "b", "b"]
-
-
-class Idle:
-    """A pool without workers."""
-
-    def close(self) -> None:
-        """Close nothing."""
-
-
-class Noting:
-    """A batch of one variant, which notes what had been measured when it began."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.before: list[str] = []
-
-    def measure(self, into: Collected, pool: Idle, deadline: float) -> None:
-        self.before = [trial.timed.variant for trial in into.trials]
-        into.add(parsed(timed(self.name)))
-        into.keep()
-
-    def measure_alone(self, into: Collected, pool: Idle, deadline: float) -> None:
-        """Measure nothing."""
-
-
 def test_a_full_disk_costs_only_what_the_next_build_could_have_gone_on_with(
     build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -349,48 +256,3 @@ def test_a_full_disk_costs_only_what_the_next_build_could_have_gone_on_with(
     monkeypatch.setattr(unfinished, "write_bytes", full)
     assert outcomes(build()) == ALL_PASSED
     assert [process for process, *_ in asked(tmp_path / "build-0")] == [0, 1, 2]
-
-
-def test_a_whole_cell_goes_on_and_keeps_nothing_once_all_is_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    header = HEADER.format("flux", 'study = "flux"\n# variants = ["torch_flash", "torch_math"]')
-    folder = in_cell(monkeypatch, tmp_path, header)
-    up, log = tmp_path / "time-is-up", tmp_path / "log"
-    scenario = when("(step, process) == ('prepare', 1)", f"time.sleep(60 if os.path.exists({str(up)!r}) else 0)")
-    monkeypatch.setenv("FLUXBENCH_PYTHON", str(interpreter(tmp_path / "python", scenario, log)))
-    monkeypatch.setenv("FLUXBENCH_WORKLOADS", "flux1-512px-t128")
-    heard = tmp_path / "progress.jsonl"
-    monkeypatch.setenv("FLUXBENCH_PROGRESS", str(heard))
-    up.touch()
-    monkeypatch.setattr(
-        Collected, "is_late", lambda self, deadline: up.exists() and log.exists() and len(log_of(log)) == 2
-    )
-    bench.measure()
-    assert {record.status for record in files.read(folder / "sdpa.jsonl")} == {Status.TIMEOUT}
-    assert len(list((tmp_path / "cache/unfinished/flux-sdpa").iterdir())) == 1
-    assert progress.read(heard).partly  # it took less time than the cell takes
-    up.unlink()
-    log.unlink()
-    with monkeypatch.context() as patched:
-
-        def refuse(*_: object) -> None:
-            raise SetupError("no network")
-
-        patched.setattr(prepare, "prepare", refuse)
-        bench.measure()  # which costs nothing of what was kept
-    assert {record.status for record in files.read(folder / "sdpa.jsonl")} == {Status.UNAVAILABLE}
-    capsys.readouterr()
-    heard.unlink()
-    bench.measure()
-    assert progress.read(heard).partly
-    assert "A build that was stopped had measured 2 trials;" in capsys.readouterr().out
-    assert [line["request"]["process"] for line in log_of(log)] == [1, 2]
-    found = files.read(folder / "sdpa.jsonl")
-    assert {record.status for record in found} == {Status.PASSED}
-    assert {len(record.timings["burst"].samples_ms) for record in found} == {3}
-    assert not (tmp_path / "cache/unfinished/flux-sdpa").exists()
-    log.unlink()
-    heard.unlink()
-    bench.measure()
-    assert not progress.read(heard).partly

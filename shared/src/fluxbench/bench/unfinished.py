@@ -8,7 +8,6 @@ was timed, and crashed or hung once, is left out: the next build measures it fro
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import gzip
 import hashlib
 import json
@@ -23,7 +22,9 @@ from msgspec import Struct
 
 from fluxbench.bench.collected import Collected, Trial
 from fluxbench.bench.events import Checked, Failed, Lacked, ProbeResult, Timed
+from fluxbench.core.errors import SetupError
 from fluxbench.core.files import read_regular, remove, write_bytes
+from fluxbench.core.locks import only_one
 from fluxbench.core.settings import Settings
 from fluxbench.environments.cell import Cell
 from fluxbench.records.fingerprint import Fingerprint
@@ -57,10 +58,7 @@ class _State(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     others: list[str]
 
 
-_AS_THEY_ARE = (
-    *("lacked", "readings", "versions", "control", "probed", "tried", "workers", "kept"),
-    *("yardsticks", "rows", "others"),
-)
+_AS_THEY_ARE = tuple(name for name in _State.__struct_fields__ if name not in ("since", "checked", "failed", "trials"))
 
 
 class Unfinished:
@@ -83,9 +81,8 @@ class Unfinished:
         with contextlib.ExitStack() as stack:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
-                lock = stack.enter_context((folder.parent / f"{folder.name}.lock").open("w"))
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+                stack.enter_context(only_one(folder.with_name(f"{folder.name}.lock"), "another build measures it"))
+            except (OSError, SetupError):
                 yield None
                 return
             yield cls(folder / digest)

@@ -36,9 +36,7 @@ class Plan:
     row_s: float = 0.0  # of a row of short calls that is one burst sample, see `timing.rows`; 0: all samples are calls
     row_below_s: float = 0.0  # a call that takes as long or longer is a sample by itself
     rounds_of_longest: int = _ROUNDS_OF_LONG  # of calls of 0.1 s or more
-    replay_s: float = (
-        0.0  # of long calls' replays at one workload, before the next one's, once or several times; 0: one
-    )
+    replay_s: float = 0.0  # of which a window of a long call's replays lasts nearly a multiple; 0: it has one
     rest_of_hot_s: float = 0.0  # of a GPU that its heat slowed in a sustained window; 0: it gets none
 
     @classmethod
