@@ -129,10 +129,13 @@ class Batch:
                     request = self._request(collected, process, left)
                     exit_ = run_worker(self.folder, self.environment, request, collected, deadline, worker)
                     late = collected.is_late(deadline)
-                    if exit_ is None and not late:
+                    if late:
+                        pass  # what it was at is not known to fail
+                    elif exit_ is None:
                         collected.tried.update(request.probe)
-                    is_import = exit_ is not None and worker is not None and not exit_.wrote
-                    if exit_ and not late and not is_import:
+                    elif worker and not exit_.wrote:  # it died as it imported: fresh ones write what they import first
+                        pool.close()
+                    else:
                         self._fail(collected, exit_, request, len(self._done(collected, process)) > before)
                     if not self.alone:  # else what it lacked memory for has no failure meanwhile
                         collected.keep()
@@ -141,8 +144,6 @@ class Batch:
                         return
                     if exit_ is None:
                         break
-                    if is_import:  # it died as it imported: fresh ones write what they import first
-                        pool.close()
 
     @property
     def _thorough_in(self) -> int:

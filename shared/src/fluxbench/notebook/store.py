@@ -36,9 +36,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     success: bool
     stdout: str
     stderr: str
-    duration: (
-        Annotated[float, msgspec.Meta(ge=0, le=1e9)] | None
-    )  # seconds; None of a published page's cell, and of a part
+    duration: Annotated[float, msgspec.Meta(ge=0, le=1e9)] | None  # seconds; None of a published cell, or a part of one
     artifacts: dict[str, int]  # name to bytes, in the order of the page
     failure: str | None  # a sentence; None where the run succeeded
     ran_at: str  # UTC, ISO 8601
