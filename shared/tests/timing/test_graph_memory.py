@@ -52,7 +52,9 @@ def _without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         (3, "a call has too little memory beside that of its graph"),  # beside the graph
     ],
 )
-def test_a_call_without_memory_beside_its_graph_is_timed_without_one(lacking: int, reason: str) -> None:
+def test_a_call_without_memory_for_its_graph_or_beside_it_is_refused_for_want_of_memory(
+    lacking: int, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls = 0
 
     def call(x: torch.Tensor) -> dict[str, Any]:
@@ -62,8 +64,15 @@ def test_a_call_without_memory_beside_its_graph_is_timed_without_one(lacking: in
             raise torch.OutOfMemoryError("no memory")
         return {"out": x * 2}
 
-    with pytest.raises(GraphRefused, match=f"^{reason}$"):
+    class Ends(Graph):
+        def capture_end(self, pool: object = None) -> None:
+            if calls == lacking:
+                raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Ends)
+    with pytest.raises(GraphRefused, match=f"^{reason}$") as refused:
         CapturedCalls(call, [torch.ones(2)])
+    assert isinstance(refused.value.lack, torch.OutOfMemoryError)
 
 
 def test_what_replays_of_a_pool_return_is_told_of_all_together(monkeypatch: pytest.MonkeyPatch) -> None:

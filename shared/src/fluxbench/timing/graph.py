@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 from collections.abc import Callable, Mapping, Sequence
@@ -107,8 +108,11 @@ class CapturedCalls:
                 try:
                     for each in inputs:
                         self._outputs = call(each)
-                finally:
-                    self._graph.capture_end()
+                except BaseException:
+                    with contextlib.suppress(Exception):  # it then says no more than that a call has failed before
+                        self._graph.capture_end()
+                    raise
+                self._graph.capture_end()
             torch.cuda.current_stream().wait_stream(stream)
         except Exception as error:
             if pool:
