@@ -120,10 +120,13 @@ def test_several_rows_without_memory_cost_no_other(tmp_path: Path) -> None:
     assert [each.variants for each in alone] == [("b", "c")]  # in one process
 
 
-def test_no_row_is_tried_again_once_the_time_is_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_that_time_is_too_short_to_try_alone_is_not_said_to_need_more_than_the_device_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     skip_silence(monkeypatch, tmp_path, pool)
     late = lacking("True").replace("    alone = ", "    step == 'done' and silent(1)\n    alone = ")
     collected = played(tmp_path, late, deadline_s=99.0)
     assert not any(each.effort.held_bytes for each in requests(tmp_path))
-    assert outcomes(collected)["b at tiny"] == "OUT_OF_MEMORY"
-    assert {failed.status.value for failed in collected.failed.values()} == {"OUT_OF_MEMORY", "TIMEOUT"}
+    assert {failed.status for failed in collected.failed.values()} == {Status.TIMEOUT}
+    assert collected.failed["b", "tiny"].reason.endswith(" (out of memory beside others: asked for 9 GiB)")
+    assert collected.cut

@@ -66,12 +66,17 @@ class Batch:
 
         Processes of other cells take memory, and so do other workloads of a process and what an allocator cannot use.
         So inputs and references that lacked it are tried again too. Such a process waits until no other worker holds
-        memory, which may be the end of all other cells.
+        memory, maybe for all other cells. If the time is up before, it is not known whether the device has enough.
         """
         for workloads, names in self._out_of_memory(collected).items():
             if collected.is_late(deadline):
+                collected.keep = lambda: None  # another build may try it alone
                 collected.cut = True
-                return
+                for pair in itertools.product(names, (each.name for each in workloads)):
+                    if lack := collected.failed.pop(pair, None):
+                        reason = f"{collected.out_of_time} (out of memory beside others: {lack.reason})"
+                        collected.fail(*pair, Status.TIMEOUT, reason)
+                continue
             for name, each in itertools.product({*names, *self.references} - ({*self.variants} - {*names}), workloads):
                 if (why := collected.failed.get((name, each.name))) and why.status is Status.OUT_OF_MEMORY:
                     collected.lacked.append(Lacked(variant=name, workload=each.name, reason=why.reason))
