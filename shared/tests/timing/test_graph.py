@@ -36,6 +36,26 @@ def test_a_call_that_waits_for_the_device_is_refused_and_the_device_stays_usable
     assert torch.ones(2, device="cuda").sum().item() == 2
 
 
+def test_memory_is_given_back_after_a_capture_that_failed() -> None:
+    with pytest.raises(GraphRefused):
+        CapturedCalls(lambda x: {"out": x * float(x.sum().item())}, slots(), GraphPool(torch.device("cuda")))
+    kept = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+    del kept
+    before = torch.cuda.memory_reserved()
+    torch.cuda.empty_cache()
+    assert torch.cuda.memory_reserved() <= before - (1 << 30)
+
+
+def test_calls_that_lack_memory_in_their_capture_say_so() -> None:
+    def takes_all_in_a_graph(x: torch.Tensor) -> Outputs:
+        torch.empty((1 << 50) if torch.cuda.is_current_stream_capturing() else 1, dtype=torch.uint8, device="cuda")
+        return {"out": x * 2}
+
+    with pytest.raises(GraphRefused) as refused:
+        CapturedCalls(takes_all_in_a_graph, slots(), GraphPool(torch.device("cuda")))
+    assert isinstance(refused.value.lack, torch.OutOfMemoryError)
+
+
 def test_a_call_whose_work_is_not_in_the_graph_is_refused() -> None:
     def returns_what_it_was_given_last_time(x: torch.Tensor, kept: list[torch.Tensor] = []) -> Outputs:  # noqa: B006
         if not torch.cuda.is_current_stream_capturing():

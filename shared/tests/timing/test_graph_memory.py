@@ -205,3 +205,27 @@ def test_short_calls_without_memory_beside_their_graph_are_captured_once_more_in
     assert list(captured_by_name(calls, {"step": [torch.ones(2)]}, torch.device("cpu"), long=False)) == ["step"]
     assert begun == [0, 0, 1, 1]  # the first graph of each pool, and a call's
     assert next(tries) == 6  # no further call beside the graph
+
+
+@pytest.mark.parametrize(("kept", "gives_back"), [(60, True), (50, False)])
+def test_what_torch_keeps_is_given_back_before_a_capture_that_may_need_as_much(
+    kept: int, gives_back: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call that has just taken 60 GB needs as many again in its graph, where it cannot use those."""
+    freed: list[None] = []
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (55, 100))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 10 + kept)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 10)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: freed.append(None))
+    static = torch.zeros(2)
+
+    class Returns(Graph):
+        def replay(self) -> None:
+            static.fill_(2.0)
+
+    def call(x: torch.Tensor) -> dict[str, Any]:
+        return {"out": static.copy_(x * 2)}
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Returns)
+    CapturedCalls(call, [torch.ones(2)])
+    assert bool(freed) == gives_back

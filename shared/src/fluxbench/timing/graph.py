@@ -16,8 +16,9 @@ from fluxbench.timing.memory import is_out_of_memory
 _AGREE_WITHIN = (
     0.01  # relative L2 difference of a replayed and a launched call: kernels that sum atomically vary a little
 )
-# Where less than this share of a GPU is free, what torch keeps for later is given back before a capture, which
-# cannot use it. Not before each one, as `torch.cuda.graph` does: many short ones would mostly wait for the driver.
+# Where less than this share of a GPU is free, or less than torch keeps for later, that is given back before a capture,
+# which cannot use it: a call needs no more than one has left just before. Not before each one, as `torch.cuda.graph`
+# does: many short ones would mostly wait for the driver.
 _SPARE = 0.25
 SPARE_OF_SHORT = 2 << 30  # bytes, of calls of less than a millisecond
 
@@ -100,8 +101,7 @@ class CapturedCalls:
                 first = call(inputs[-1 if long else 0])
                 before = copies(first) if long else {}
                 del first
-                free, total = torch.cuda.mem_get_info()
-                if long or free < ((pool and pool.spare) or _SPARE * total):
+                if long or torch.cuda.mem_get_info()[0] < ((pool and pool.spare) or _needed()):
                     torch.cuda.empty_cache()
                 handle = pool.handle if pool else None
                 self._graph.capture_begin(pool=handle)
@@ -109,8 +109,7 @@ class CapturedCalls:
                     for each in inputs:
                         self._outputs = call(each)
                 except BaseException:
-                    with contextlib.suppress(Exception):  # it then says no more than that a call has failed before
-                        self._graph.capture_end()
+                    self._abandon(handle)
                     raise
                 self._graph.capture_end()
             torch.cuda.current_stream().wait_stream(stream)
@@ -132,6 +131,15 @@ class CapturedCalls:
         """Replay the calls, and return what the last of them returns, in memory that the next replay overwrites."""
         self._graph.replay()
         return self._outputs
+
+    def _abandon(self, handle: Any) -> None:
+        """End a capture in which a call has failed. That fails too, and says no more than that."""
+        try:
+            self._graph.capture_end()
+        except RuntimeError:
+            if handle:  # until torch's allocator is told, it gives nothing back: of 2.11 pytorch/pytorch 180395
+                with contextlib.suppress(RuntimeError, AttributeError):
+                    torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), handle)
 
     def _differences(self, call: Callable[[], Mapping[str, object]]) -> dict[str, torch.Tensor]:
         """Return the relative L2 difference of each output of a replay from that of a call."""
@@ -190,6 +198,12 @@ def _differing(differences: Sequence[Mapping[str, torch.Tensor]]) -> list[str | 
         names = [name for name in of if not next(errors) <= _AGREE_WITHIN]
         found.append(f"a replay returns another {names[0]} than a call" if names else None)
     return found
+
+
+def _needed() -> float:
+    """Return how many bytes must be free before a capture of calls that may take any memory, after one of them."""
+    cached = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+    return float(max(_SPARE * torch.cuda.mem_get_info()[1], cached))
 
 
 @functools.cache
