@@ -79,7 +79,7 @@ if __name__ == "__main__":
     print("variants  processes  change   beyond  false pages  found  coverage")
     for line in (
         (None, 3, 0.0, 0.0), (None, 3, 0.0, KNOWN.variant), (None, 3, 0.02, KNOWN.variant),
-        (None, 5, 0.01, KNOWN.variant), (4, 3, 0.01, KNOWN.variant), (4, 5, 0.01, KNOWN.variant),
-        (4, 3, 0.02, KNOWN.variant),
+        (None, 5, 0.01, KNOWN.variant), (None, 12, 0.01, KNOWN.variant), (4, 3, 0.01, KNOWN.variant),
+        (4, 5, 0.01, KNOWN.variant), (4, 12, 0.01, KNOWN.variant), (4, 3, 0.02, KNOWN.variant),
     ):  # fmt: skip
         print(judged(PAGES, *line), flush=True)
