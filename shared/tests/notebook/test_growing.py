@@ -132,6 +132,17 @@ def test_a_cell_that_is_still_to_run_counts_with_its_last_good_result(growing: M
     assert growing.shown("shown") == "shown torch_math=2.0 torch_native=2.0"
 
 
+def test_a_cell_that_is_still_to_run_at_other_workloads_does_not_count(growing: Machine) -> None:
+    growing.build()
+    growing.monkeypatch.setenv("FLUXBENCH_WORKLOADS", "flux1-512px-t128")
+    growing.settings = dataclasses.replace(growing.settings, workloads=("flux1-512px-t128",))
+    growing.build()
+    page = before(growing, "second")
+    assert shown(page, "shown") == "shown torch_math=1.0"
+    assert "It is stale: workloads" in shown(page, "second")
+    assert growing.shown("shown") == "shown torch_math=1.0 torch_native=1.0"
+
+
 def test_a_page_so_far_that_cannot_be_drawn_is_a_line_and_the_build_goes_on(growing: Machine) -> None:
     growing.monkeypatch.setenv("REFUSED", "torch_math=1.0")
     stream = io.StringIO()
@@ -172,7 +183,10 @@ def test_an_interrupted_build_leaves_a_page_that_says_so_and_stays(growing: Mach
 
     with pytest.raises(KeyboardInterrupt):
         growing.build(listener=Interrupting(io.StringIO()))
-    assert (status(growing.page), RELOAD in growing.page) == ("The build ended with 1 of 2 measured.", False)
+    assert (status(growing.page), RELOAD in growing.page) == (
+        "The build was stopped with 1 of 2 measured. Another one goes on from there.",
+        False,
+    )
     assert growing.shown("shown") == "shown torch_math=1.0"
     assert growing.build().problems == ()
     assert status(growing.page) == ""

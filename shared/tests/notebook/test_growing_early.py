@@ -120,7 +120,7 @@ def test_a_build_that_is_interrupted_early_publishes_nothing(early: Machine) -> 
 
     with pytest.raises(KeyboardInterrupt):
         early.build(listener=Interrupting(io.StringIO()))
-    assert status(early.page) == "The build ended with 0 of 2 measured."
+    assert status(early.page) == "The build was stopped with 0 of 2 measured. Another one goes on from there."
     assert early.states()["gathered"] != "fresh"
     assert early.command("publish") == 0
     published = early.folder / "reports" / "made-up"

@@ -62,7 +62,7 @@ def draw(
         failed=failed,
         stale=freshness.state is State.STALE and not pending,
         pending=pending,
-        note=_to_come(result) if isinstance(failure, Pending) else _note(freshness, failure, failed=failed),
+        note=_to_come(freshness) if isinstance(failure, Pending) else _note(freshness, failure, failed=failed),
         display=Markup(shown.display) if shown and shown.display else None,
         stdout=shown.run.stdout if shown else "",
         logs=logs,
@@ -98,8 +98,13 @@ def _note(freshness: Freshness, failure: Failure | None, *, failed: bool) -> str
     return None
 
 
-def _to_come(result: Result | None) -> str:
-    return "This cell has not run yet." + (f" Below is {_last_good(result)}." if result else "")
+def _to_come(freshness: Freshness) -> str:
+    parts = ["This cell has not run yet."]
+    if result := freshness.result:
+        parts += [f"Below is {_last_good(result)}."]
+        if freshness.state is State.STALE:
+            parts += [f"It is stale: {'; '.join(freshness.reasons)}."]
+    return " ".join(parts)
 
 
 def _last_good(result: Result) -> str:
