@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fluxbench.analysis.groups import Group, groups, timing_of
-from fluxbench.analysis.ranking import is_uncertain
+from fluxbench.analysis.ranking import Ranked, ranked
+from fluxbench.operations.precision import EXACT
 from fluxbench.operations.workload import Workload
 from fluxbench.records.schema import Record
 from fluxbench.stats.intervals import Estimate
@@ -45,9 +46,10 @@ class Cache:
         return sorted(found, key=lambda record: (timing_of(record).median_ms, record.variant))
 
     @property
-    def fastest(self) -> Record | None:
-        """The first of the ranked, in a contiguous cache, whose time is not too uncertain for a rank."""
-        return next((record for record in self.ranked() if not is_uncertain(record)), None)
+    def fastest(self) -> Ranked | None:
+        """The first exact kernel of a contiguous cache, as the verdict ranks them; None where none has a rank."""
+        group, workload = self.at[0]
+        return next((place for place in ranked(group, workload, EXACT) if not place.uncertain), None)
 
 
 def caches(records: Iterable[Record], operation: str = ATTENTION) -> list[Cache]:

@@ -25,8 +25,8 @@ _BYTES = (
     "Decoding reads nearly all that it moves, and a device may read faster than it copies, so a share may exceed 100%."
 )
 _TIES = (
-    "Fastest: by its time; others may tie with it, as the intervals of all kernels say. A kernel whose interval is too "
-    "wide for a rank is not named."
+    "Fastest: the first of the exact kernels, ranked as elsewhere, by times or by ratios to the reference. =: one or "
+    "more others are neither measurably faster nor slower. A kernel whose interval is too wide for a rank is not named."
 )
 _SMALL = "A cache that fits in the last-level cache may be read from it in part; it is cleared before each call."
 
@@ -86,7 +86,7 @@ def _numbers(record: Record, results: Results) -> Sequence[object]:
 def _fastest(found: Sequence[Cache], results: Results) -> Table:
     heads = ("batch", "cached\ntokens", "one layer's\ncache, GB")
     columns = [*map(Column, heads), Column("fastest", left=True), Column("ms"), Column("GB/s")]
-    ranked = [record for cache in found if (record := cache.fastest)]
+    ranked = [place.record for cache in found if (place := cache.fastest)]
     notes = [_TIES, _BYTES, _SMALL]
     if ranked:
         regime = next(iter(ranked[0].timings))
@@ -103,13 +103,14 @@ def _fastest(found: Sequence[Cache], results: Results) -> Table:
 def _row(cache: Cache, results: Results) -> Row:
     _, workload = cache.at[0]
     place = (f"{cache.batch}", f"{cache.tokens:,}", number(workload.cost.min_bytes / 1e9))
-    record, peak = cache.fastest, results.peak
-    if not record:
+    first, peak = cache.fastest, results.peak
+    if not first:
         return Row((*place, _why(cache), "-", "-", "-", "-"), failed=True)
+    record = first.record
     timing, reached = timing_of(record), bandwidth(record)
     return Row((
         *place,
-        legend.name(record.variant),
+        legend.name(record.variant, tied=first.tied),
         plus_minus(timing.median_ms, timing.ci95_ms),
         number(reached.value, 4),
         _percent(share_of_copy(record, results.rates)),
