@@ -41,6 +41,20 @@ def test_where_the_first_is_not_measurably_faster_than_the_baseline_none_is_name
     assert said(*launched).endswith(" The device waits for the host in some of these calls.")
 
 
+def test_where_one_kernel_alone_was_compiled_the_first_of_the_others_is_named_too() -> None:
+    compiled = record("torch_native_compile_d", sustained_ms=0.7)
+    assert said(DEFAULT, compiled, record("triton_flash", sustained_ms=0.9)).endswith(
+        ": 43% faster than PyTorch's default. No other kernel was measured compiled; of those not compiled Triton "
+        "(fluxbench) comes first, 11% faster."
+    )
+    assert said(DEFAULT, compiled, record("triton_flash", sustained_ms=1.1)).endswith(
+        " No other kernel was measured compiled; of those not compiled none is measurably faster."
+    )
+    both = record("triton_flash_compile_d", sustained_ms=0.9)
+    for others in ([both], [record("triton_flash", sustained_ms=0.6)], []):
+        assert "compiled; of those" not in said(DEFAULT, compiled, *others)
+
+
 def test_nothing_is_level_with_a_default_whose_own_time_is_hardly_known() -> None:
     unknown = record("torch_native", ci=0.5)
     found = said(unknown, record("a", sustained_ms=1.2), record("c", sustained_ms=1.3))

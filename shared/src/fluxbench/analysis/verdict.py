@@ -15,7 +15,7 @@ from fluxbench.records.fingerprint import Incomparable
 from fluxbench.records.schema import Record
 from fluxbench.stats.intervals import Estimate
 from fluxbench.variants import is_another_way
-from fluxbench.variants.forms import simplicity
+from fluxbench.variants.forms import is_compiled, simplicity
 
 DEFAULT = "torch_native"  # scaled_dot_product_attention by its own choice
 LEVEL_WITHIN = 1.10  # a kernel that may be slower than the first by more is not level with it
@@ -141,6 +141,24 @@ def of(group: Group, workload: Workload | None = None) -> Verdict:
         rounding=contender(rounding) if rounding else None,
         quantized=contender(quantized) if quantized else None,
         is_faster=is_faster,
+    )
+
+
+def first_uncompiled(verdict: Verdict) -> Contender | None:
+    """Return the fastest exact kernel that is not compiled, where the verdict's is the only one that was.
+
+    How fast it is says little of the kernel then. Its speedup is None where it is not measurably faster.
+    """
+    compiled = {record.kernel for record in verdict.timed if is_compiled(record.form)}
+    others = [record for record in verdict.timed if not is_compiled(record.form)]
+    is_alone = len(verdict.exact) == len(compiled) == 1 and is_compiled(verdict.exact[0].record.form)
+    if not (is_alone and verdict.baseline and compiled < {record.kernel for record in verdict.timed}):
+        return None
+    ordering, baseline = order(verdict.group, verdict.workload), verdict.baseline
+    first = min(others, key=ordering.log)
+    return Contender(
+        record=first,
+        speedup=speedup(ordering, first, baseline) if ordering.faster(first, baseline) else None,
     )
 
 

@@ -101,7 +101,7 @@ def sentence(verdict: Verdict) -> str:
     """Return the verdict in fixed clauses."""
     if verdict.incomparable:
         return f"No verdict: not all of these can be compared, since {verdict.incomparable}."
-    parts = [_exact(verdict), _elsewhere(verdict), _rounding(verdict), _quantized(verdict)]
+    parts = [_exact(verdict), _uncompiled(verdict), _elsewhere(verdict), _rounding(verdict), _quantized(verdict)]
     return " ".join(filter(None, parts))
 
 
@@ -141,6 +141,16 @@ def _exact(verdict: Verdict) -> str:
     if any(one.low <= 1 for one in speedups):  # a kernel of another cell beats the default, and none of these
         return f"{which}; how much faster than {default} is too uncertain to tell.{unsure}"
     return f"{which}: {gain} {'than' if gain.endswith('faster') else 'as'} {default}.{unsure}"
+
+
+def _uncompiled(verdict: Verdict) -> str:
+    """Return which kernel to use where the first one is the only one that was compiled."""
+    if not (first := analysis.first_uncompiled(verdict)):
+        return ""
+    gain = "none is measurably faster"
+    if first.speedup:
+        gain = f"{label(first.record.variant)} comes first, {_gain([first.speedup])}"
+    return f"No other kernel was measured compiled; of those not compiled {gain}."
 
 
 def _no_gain(verdict: Verdict) -> str:

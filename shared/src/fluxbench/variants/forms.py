@@ -160,6 +160,11 @@ def _padded(attention: Attention, call: AttentionCall) -> Attention:
     return attend_padded
 
 
+def is_compiled(form: str) -> bool:
+    """Whether torch.compile takes part in the form of this name."""
+    return any(known.name == form and known.compile_mode for known in (*EVERY_FORM, COMPILE_BLOCKS))
+
+
 def simplicity(form: str) -> int:
     """Return how many forms are simpler than one of this name; all are simpler than an unknown one."""
     names = [known.name for known in (*EVERY_FORM, COMPILE_BLOCKS)]
