@@ -106,6 +106,17 @@ def test_a_kernel_that_rounds_more_is_named_where_it_is_faster(tmp_path: Path) -
     assert names(of_flux(tmp_path / "b", record(DEFAULT), slow)) == [("PyTorch default (SDPA)", "")]
 
 
+def test_where_one_kernel_alone_was_compiled_the_first_of_the_others_is_named_too(tmp_path: Path) -> None:
+    compiled = record(f"{DEFAULT}_compile_d", ms=0.7)
+    answer = of_flux(tmp_path / "a", record(DEFAULT), compiled, record("flash_attn_3", ms=0.8))
+    assert names(answer) == [
+        ("PyTorch default (SDPA), compiled", ""),
+        ("FlashAttention-3", "first of those not compiled, as no other was measured compiled"),
+    ]
+    slow = of_flux(tmp_path / "b", record(DEFAULT), compiled, record("flash_attn_3", ms=1.2))
+    assert names(slow) == [("PyTorch default (SDPA), compiled", "")]
+
+
 def test_without_the_default_the_baseline_is_named_and_without_any_the_number_is_a_time(tmp_path: Path) -> None:
     failed, fast = record(DEFAULT, status=Status.CRASHED), record("flash_attn_3", ms=0.8)
     answer = of_flux(tmp_path / "a", failed, record(), fast)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fluxbench.analysis.groups import is_launch_bound, is_replayed, ranking_regime, timing_of
 from fluxbench.analysis.uses import USES, Recommendation, recommendations
-from fluxbench.analysis.verdict import DEFAULT, LEVEL_WITHIN, Contender, Verdict
+from fluxbench.analysis.verdict import DEFAULT, LEVEL_WITHIN, Contender, Verdict, first_uncompiled
 from fluxbench.core.formatting import interval, listed, number
 from fluxbench.operations.words import describe
 from fluxbench.records import method
@@ -125,6 +125,13 @@ def _kernels(of: Recommendation, verdict: Verdict) -> Iterator[Kernel]:
         notes = ["tie"] * (len(verdict.named) > 1) + ["launch-bound"] * is_launch_bound(one.record) + unsure
         notes += ["too uncertain to tell from others"] * verdict.is_undecided
         yield Kernel(label(one.record.variant), ", ".join(notes), _number(verdict, one))
+    uncompiled = first_uncompiled(verdict)
+    if uncompiled and uncompiled.speedup:
+        yield Kernel(
+            label(uncompiled.record.variant),
+            "first of those not compiled, as no other was measured compiled",
+            _number(verdict, uncompiled),
+        )
     rounding = verdict.rounding
     if rounding and rounding.speedup and rounding.speedup.low > 1:
         note = f"rounds {ROUNDS[rounding.record.precision_class]}"
