@@ -136,6 +136,14 @@ def test_the_open_rows_are_the_best_form_of_each_library_and_the_fold_has_all() 
     assert shown == [*(f"v{number:02}" for number in range(11)), "fp8"]
 
 
+def test_the_open_rows_have_what_speeds_are_over_however_slow_it_is() -> None:
+    many = [record(f"v{number:02}", sustained_ms=0.5 + number / 100, cell=f"c{number}") for number in range(14)]
+    slow = [record("torch_native", sustained_ms=2.0), record("torch_flash", sustained_ms=0.45)]
+    shown = rows_of(opened(blocks(results(*many, *slow))))
+    assert [row[1] for row in shown] == ["torch_flash", *(f"v{number:02}" for number in range(10)), "torch_native"]
+    assert shown[-1][2] == "1×"
+
+
 def test_of_one_rank_the_shortest_time_comes_first_in_the_open_rows() -> None:
     """Ranks come from ratios to a reference, which differs between cells."""
     near = record("flash_attn_3", sustained_ms=0.501, reference_ms=1.01, ci=0.02)

@@ -138,21 +138,25 @@ def _no_rank(without: Mapping[str, Sequence[Ranked]]) -> str:
 def _best(group: Group, places: Mapping[str, Sequence[Ranked]]) -> dict[str, list[Ranked]]:
     """Return the best form of each library, exact and quantized, and the kernels of the verdict in their forms.
 
-    `MOST` at most, of which the slowest exact ones go.
+    `MOST` at most, of which the slowest exact ones go, but for what speeds are over.
     """
     found = verdict.of(group)
     fastest = {contender.record.kernel: contender.record for contender in found.exact}
+    base = [found.baseline] if found.baseline else []
     best: dict[str, list[Ranked]] = {}
     for kind in (EXACT, QUANTIZED):
         chosen = best_of_libraries(group, [place.record for place in places[kind]])
         if kind == EXACT:
-            chosen = [*fastest.values(), *(record for record in chosen if record.kernel not in fastest)]
-        best[kind] = [place for place in places[kind] if place.record in chosen][:MOST]
+            chosen = [*base, *fastest.values(), *(record for record in chosen if record.kernel not in fastest)]
+        best[kind] = [place for place in places[kind] if place.record in chosen]
     if found.rounding:
         record = found.rounding.record
         best[record.precision_class] = [place for place in places[record.precision_class] if place.record is record]
-    others = sum(len(best[kind]) for kind in best if kind != EXACT)
-    left = {kind: best[kind][: MOST - others] if kind == EXACT else best[kind] for kind in CLASSES if kind in best}
+    best[QUANTIZED] = best[QUANTIZED][:MOST]
+    room = MOST - sum(len(best[kind]) for kind in best if kind != EXACT)
+    of_base = [place for place in best[EXACT][room:] if place.record in base]
+    best[EXACT] = [*best[EXACT][: max(0, room - len(of_base))], *of_base]
+    left = {kind: best[kind] for kind in CLASSES if kind in best}
     return {kind: sorted(entries, key=_place_and_time) for kind, entries in left.items()}
 
 
