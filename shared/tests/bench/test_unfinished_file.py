@@ -155,3 +155,22 @@ def test_a_whole_cell_goes_on_and_keeps_nothing_once_all_is_measured(
     heard.unlink()
     bench.measure()
     assert not progress.read(heard).partly
+
+
+def test_a_cell_that_begins_when_the_time_is_up_shows_what_a_stopped_build_had_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    header = HEADER.format("flux", 'study = "flux"\n# variants = ["torch_flash", "torch_math"]')
+    folder = in_cell(monkeypatch, tmp_path, header)
+    reached, log = tmp_path / "reached", tmp_path / "log"
+    stops = f"(open({str(reached)!r}, 'w').close(), time.sleep(60))"
+    scenario = when("(step, variant, process) == ('time', 'torch_math', 2)", stops)
+    monkeypatch.setenv("FLUXBENCH_PYTHON", str(interpreter(tmp_path / "python", scenario, log)))
+    monkeypatch.setenv("FLUXBENCH_WORKLOADS", "flux1-512px-t128")
+    monkeypatch.setattr(Collected, "is_late", lambda self, deadline: reached.exists())
+    for requests in ([0, 1, 2], []):
+        bench.measure()
+        assert [line["request"]["process"] for line in log_of(log)] == requests
+        found = {record.variant: record.status for record in files.read(folder / "sdpa.jsonl")}
+        assert found == {"torch_flash": Status.PASSED, "torch_math": Status.TIMEOUT}
+        log.write_text("", encoding="utf-8")

@@ -180,7 +180,8 @@ def _run(
         for name, workload in itertools.product(wanted, workloads):
             collected.fail(name, workload.name, status, reason)
 
-    if collected.is_late(deadline):  # so late that it need not make an environment
+    # So late that it need not make an environment, unless a build before has measured some of it.
+    if collected.is_late(deadline) and not (unfinished and unfinished.is_there):
         collected.cut = True
         fail(Status.TIMEOUT, collected.out_of_time)
         return

@@ -92,6 +92,11 @@ class Unfinished:
         return Unfinished(self._path.with_name(f"{self._path.name}-{number}"))
 
     @property
+    def is_there(self) -> bool:
+        """Whether anything was kept of the cell or of one of its batches."""
+        return any(self._path.parent.glob(f"{self._path.name}*.json.gz"))
+
+    @property
     def _file(self) -> Path:
         return self._path.with_name(f"{self._path.name}.json.gz")
 
