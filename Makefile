@@ -32,7 +32,10 @@ BIN := .venv/bin
 PYTAG := $(shell $(PYTHON) -c 'import sys; print("cp%d%d" % sys.version_info[:2])')
 # uv ignores PIP_FIND_LINKS; pass it on, so that uv finds a CPU build of torch there.
 export UV_FIND_LINKS ?= $(or $(WHEELS),$(subst $() ,$(shell printf ,),$(strip $(PIP_FIND_LINKS))))
-export FLUXBENCH_PYTHON ?= $(if $(AMBIENT),$(shell command -v $(AMBIENT)))
+ifneq ($(AMBIENT),)
+export FLUXBENCH_PYTHON := $(or $(abspath $(shell command -v $(AMBIENT))),$(error \
+  AMBIENT must be an interpreter, got '$(AMBIENT)', which is not there; name one on PATH, or its path))
+endif
 export FLUXBENCH_TORCH ?= $(TORCH)
 export FLUXBENCH_ALL ?= $(ALL)
 export FLUXBENCH_LIMIT_S ?= $(LIMIT)
