@@ -63,7 +63,7 @@ publish: .venv/ready  ## build the page, and copy it with its records into repor
 	@$(BIN)/fluxbench publish $(NOTEBOOK)
 
 status: .venv/ready  ## list which results are fresh on this machine, and why the others are not
-	@$(BIN)/fluxbench status $(NOTEBOOK)
+	@$(BIN)/fluxbench status $(NOTEBOOK); code=$$?; [ $$code = 1 ] || exit $$code  # 1: a cell is not fresh
 
 rerun: .venv/ready  ## run CELL=... and the cells that depend on it, and print what changed
 	@$(BIN)/fluxbench rerun $(NOTEBOOK) $(or $(CELL),$(error name a cell: make rerun CELL=sdpa))

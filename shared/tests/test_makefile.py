@@ -54,3 +54,13 @@ def test_an_interpreter_that_is_there_is_passed_on_with_its_full_path(
     assert make(clone, "report") == (0, f"{sys.executable} build notebooks/flux.md\n", "")
     for name in ("python-of-ours", "own/python-of-ours", "./own/python-of-ours", "~/own/python-of-ours", here):
         assert make(clone, "report", f"AMBIENT={name}") == (0, f"{here} build notebooks/flux.md\n", "")
+
+
+def test_a_stale_cell_does_not_fail_make_and_what_else_status_ends_with_does(
+    clone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for code, made in (("0", 0), ("1", 0), ("2", 2), ("70", 2), ("130", 2)):
+        monkeypatch.setenv("FAKE_CODE", code)
+        ended, out, err = make(clone, "status")
+        assert (ended, out) == (made, "None status notebooks/flux.md\n")
+        assert err.endswith(f" status] Error {code}\n") if made else not err
