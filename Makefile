@@ -88,9 +88,8 @@ check: .venv/dev  ## check format, lint, types, the import rule, wording and wha
 	$(BIN)/ruff format --check shared && $(BIN)/ruff check shared
 	cd shared && ../$(BIN)/mypy && ../$(BIN)/python -m pytest -q tests/test_rooms.py tests/test_contracts.py tests/test_words.py tests/environments/test_locks.py
 
-bench: .venv/ready  ## print where the last page's time went, then time the command line (after `make report`)
+bench: .venv/ready  ## print where the last page's time went (after `make report`)
 	@$(BIN)/python shared/benchmarks/page_times.py $(NOTEBOOK)
-	@$(BIN)/python shared/benchmarks/command_times.py $(NOTEBOOK)
 
 simulate: .venv/ready  ## print how often the verdicts on a whole page are right, by simulation with the published spreads
 	@$(BIN)/python shared/benchmarks/verdicts.py

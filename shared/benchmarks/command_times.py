@@ -1,7 +1,8 @@
-"""How long the command line takes where nothing is measured: `make bench`, after `make report`.
+"""How long the command line takes where nothing is measured, on a notebook that is fresh, after `make report`.
 
-Prints the best and the median of ten runs, in seconds of wall time, each in a fresh process; of fewer where these take
-ten seconds or more. `fluxbench site` draws a copy of the published reports, all of whose records it checks.
+`.venv/bin/python shared/benchmarks/command_times.py notebooks/flux.md` prints the best and the median of ten runs, in
+seconds of wall time, each in a fresh process; of fewer where these take ten seconds or more. `fluxbench site` draws a
+copy of the published reports, all of whose records it checks.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def make(clone: Path, *arguments: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("target", ["report", "publish", "status", "rerun", "doctor", "bench"])
+@pytest.mark.parametrize("target", ["report", "publish", "status", "rerun", "doctor"])
 def test_an_interpreter_that_is_not_there_is_refused_before_anything_runs(clone: Path, target: str) -> None:
     code, out, err = make(clone, target, "CELL=sdpa", "AMBIENT=python-of-nobody")
     assert (code, out, err.count("\n")) == (2, "", 1)

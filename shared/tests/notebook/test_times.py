@@ -63,9 +63,10 @@ def test_the_last_build_is_summed_up_by_cell_and_as_a_whole(built: Machine) -> N
     assert (page.wall_s, page.busy_s) == (100.0, 45.0)
     whole = {"importing": 10.0, "checking": 5.0, "waiting": 5.0, "measuring": 60.0, "drawing": 10.0, "other": 10.0}
     assert page.by_kind_s == {**nothing, **whole}
-    assert times.text(shares, page).splitlines()[-1] == (
-        "The device was being measured for 60% of the wall time, and busy for 45%."
-    )
+    head, *_, whole_page, _, columns, last = times.text(shares, page).splitlines()
+    assert dict(zip(head.split(), whole_page.removeprefix("the ").split(), strict=True))["waiting"] == "5.0"
+    assert columns.startswith("The page counts each moment once, in the leftmost column of its cells. ")
+    assert last == "The device was being measured for 60% of the wall time, and busy for 45%."
 
 
 def test_phases_of_another_run_and_damaged_ones_do_not_count(built: Machine) -> None:

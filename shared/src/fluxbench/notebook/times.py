@@ -24,6 +24,10 @@ from fluxbench.records.schema import RecordError
 KINDS = ("measuring", "checking", "compiling", "importing", "drawing", "waiting", "other")
 _KIND_OF = {"environment": "importing", "preparing": "checking", "probing": "checking"}  # phases of other names
 _MOST_BYTES = 1 << 26
+_COLUMNS = (
+    "The page counts each moment once, in the leftmost column of its cells. "
+    "busy: seconds of measured calls on the device."
+)
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,11 +140,15 @@ def _path(document: Document) -> Path:
 
 def text(cells: Iterable[Share], page: Share) -> str:
     """Return a table for a terminal: a line for each cell and for the page, seconds by kind."""
-    lines = [f"{'seconds':<16}{'wall':>8}" + "".join(f"{kind:>11}" for kind in KINDS) + f"{'busy':>8}"]
+    lines = [f"{'seconds':<18}{'wall':>8}" + "".join(f"{kind:>11}" for kind in KINDS) + f"{'busy':>8}"]
     for share in (*cells, page):
         seconds = "".join(f"{share.by_kind_s[kind]:>11.1f}" for kind in KINDS)
         busy = "-" if share.busy_s is None else f"{share.busy_s:.1f}"
-        lines.append(f"{share.name:<16}{share.wall_s:>8.1f}{seconds}{busy:>8}")
-    lines += ["", f"The device was being measured for {page.by_kind_s['measuring'] / page.wall_s:.0%} of the wall time"]
+        lines.append(f"{share.name:<18}{share.wall_s:>8.1f}{seconds}{busy:>8}")
+    lines += [
+        "",
+        _COLUMNS,
+        f"The device was being measured for {page.by_kind_s['measuring'] / page.wall_s:.0%} of the wall time",
+    ]
     lines[-1] += "." if page.busy_s is None else f", and busy for {page.busy_s / page.wall_s:.0%}."
     return "\n".join(lines)
