@@ -69,7 +69,7 @@ class Settings:
             torch=_torch(root, python),
             wheels=Path(wheels).resolve() if wheels else None,
             cell_limit_s=_seconds("FLUXBENCH_CELL_LIMIT_S"),
-            limit_s=_seconds("FLUXBENCH_LIMIT_S"),
+            limit_s=_seconds("FLUXBENCH_LIMIT_S", of_make="LIMIT"),
             until=float(os.environ.get(UNTIL) or math.inf),
             contents=os.environ.get(CONTENTS, ""),
             all=os.environ.get("FLUXBENCH_ALL", "") not in ("", "0"),
@@ -83,11 +83,15 @@ class Settings:
         return self.cache / "unfinished" / f"{notebook}-{cell}"
 
 
-def _seconds(variable: str) -> float | None:
-    """Return a setting in seconds. Raises `SetupError` where it is no whole number of them."""
+def _seconds(variable: str, of_make: str = "") -> float | None:
+    """Return a setting in seconds, which `make` may call otherwise.
+
+    Raises `SetupError` where it is no positive whole number of them.
+    """
     value = os.environ.get(variable)
     if value and not re.fullmatch(r"[1-9]\d*", value):
-        raise SetupError(f"{variable} must be a whole number of seconds, got {value!r}")
+        name = f"{of_make} ({variable})" if of_make else variable
+        raise SetupError(f"{name} must be a positive whole number of seconds, got {value!r}")
     return float(value) if value else None
 
 
