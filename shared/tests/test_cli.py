@@ -71,7 +71,8 @@ def test_a_command_that_cannot_begin_changes_nothing(machine: Machine, capsys: C
     assert cli.main([name, str(machine.folder / "missing.md"), *rest]) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
-    assert err.startswith("fluxbench: a notebook must be a readable Markdown file, got ")
+    there = f"those of {machine.notebook.parent} are made_up.md"
+    assert err == f"fluxbench: there is no notebook {machine.folder / 'missing.md'}; {there}\n"
     assert listing(machine.folder) == before
 
 

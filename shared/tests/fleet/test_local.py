@@ -99,7 +99,7 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Clone:
         (("notebooks/two.md", "--targets", "cpu-a"), {"PATH": "/none"}, bool, "a fleet must find Slurm, got no sbatch"),
         (("notebooks/two.md", *LOCAL, "h200"), {}, bool, "the targets must be of 'cpu', got 'h200'"),
         (("notebooks/two.md",), {}, bool, "a fleet must have targets, got none; "),
-        (("notebooks/none.md", *LOCAL, "cpu-a"), {}, bool, "a notebook must be a readable Markdown file, got "),
+        (("notebooks/none.md", *LOCAL, "cpu-a"), {}, bool, "there is no notebook notebooks/none.md; those of "),
         (("notebooks/show.md", *LOCAL, "cpu-a"), {}, bool, "a notebook of a fleet must measure something, got "),
         (("notebooks/two.md", "two.md", *LOCAL, "cpu-a"), {}, bool, "notebooks of a fleet must have different names"),
         (("notebooks/two.md", *LOCAL, "cpu-a"), {}, limited(2000), "must fit in the limit of file size, got "),

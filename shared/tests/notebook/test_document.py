@@ -98,6 +98,25 @@ def test_a_name_that_is_another_things_on_the_site_is_refused(tmp_path: Path, na
         load(tmp_path / f"{name}.md")
 
 
+def test_for_a_notebook_that_is_not_there_those_that_are_there_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path in (Path("none.md"), Path("notebooks", "none.md")):
+        with pytest.raises(SetupError, match=rf"^there is no notebook {path}, nor another in its folder$"):
+            load(path)
+    Path("notebooks").mkdir()
+    for name in ("one", "two"):
+        Path("notebooks", f"{name}.md").write_text(CELL, encoding="utf-8")
+    for path in (Path("none.md"), Path("notebooks", "none.md"), Path("nowhere", "none.md")):
+        with pytest.raises(SetupError, match=rf"^there is no notebook {path}; those of notebooks are one.md, two.md$"):
+            load(path)
+    with pytest.raises(
+        SetupError, match=r"^a notebook must be a readable Markdown file, got notebooks: Is a directory$"
+    ):
+        load(Path("notebooks"))
+
+
 def test_a_byte_order_mark_hides_no_frontmatter(tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text(f"---\ntitle: Seen\n---\n{CELL}", encoding="utf-8-sig")
     assert load(tmp_path / "a.md").config.title == "Seen"

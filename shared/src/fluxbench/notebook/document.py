@@ -92,8 +92,11 @@ def load(path: Path) -> Document:
         text = path.read_text(encoding="utf-8-sig")  # uvnote finds no frontmatter behind a byte order mark
         config, cells = parse_markdown(text)
         validate_cells(cells)
+    except FileNotFoundError as error:
+        raise SetupError(_missing(path)) from error
     except (OSError, UnicodeDecodeError) as error:
-        raise SetupError(f"a notebook must be a readable Markdown file, got {path}: {error}") from error
+        why = error.strerror if isinstance(error, OSError) else error
+        raise SetupError(f"a notebook must be a readable Markdown file, got {path}: {why}") from error
     except (AttributeError, TypeError, ValueError, RecursionError) as error:  # of a frontmatter that is no mapping
         sentence = " ".join(f"{path.name} is not a notebook that uvnote accepts: {error}".split())
         raise SetupError(sentence) from error
@@ -151,6 +154,14 @@ def input_variable(need: str) -> str:
 def attributes_sha256(code: CodeCell) -> str:
     """Return the hash of what a cell's first line asks for besides its needs."""
     return hashlib.sha256(repr((sorted(code.deps), sorted(code.outputs))).encode()).hexdigest()[:12]
+
+
+def _missing(path: Path) -> str:
+    """Say that a notebook is not there, and which are: beside it, in `notebooks` beside it, or here."""
+    for folder in (path.parent / "notebooks", path.parent, Path("notebooks")):
+        if names := sorted(other.name for other in folder.glob("*.md")):
+            return f"there is no notebook {path}; those of {folder} are {', '.join(names)}"
+    return f"there is no notebook {path}, nor another in its folder"
 
 
 def _is_long(name: str) -> bool:
