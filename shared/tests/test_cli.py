@@ -98,7 +98,7 @@ def test_two_folders_are_compared_and_what_differs_is_printed(here: Path, capsys
     [
         ({"device": "NVIDIA A100"}, "afterwards", "Nothing was compared: they were measured on different devices: "),
         ({"method_version": 99}, "afterwards", "Nothing was compared: they were not measured in the same way: "),
-        ({}, "nowhere", "a report must be a folder"),
+        ({}, "nowhere", "a report must be the folder of a published page"),
         ({}, "before@x", "the revision of 'before' must be in its history, which is empty, or known to git, got 'x'"),
     ],
 )

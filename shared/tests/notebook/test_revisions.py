@@ -190,14 +190,16 @@ def test_a_report_that_is_gone_since_is_read_of_a_revision_and_nothing_is_left(
 
 # What is refused.
 
+FOLDER = "a report must be the folder of a published page, such as reports/<target>/<notebook>"
+
 
 @pytest.mark.parametrize(
     ("spec", "sentence"),
     [
-        ("reports/h100", "a report must be a folder, got 'reports/h100', where there is none"),
+        ("reports/h100", f"{FOLDER}, got 'reports/h100', which is not there"),
         (
             "reports/h200/flux/records/flex.jsonl",
-            "a report must be a folder, got 'reports/h200/flux/records/flex.jsonl'",
+            f"{FOLDER}, got 'reports/h200/flux/records/flex.jsonl', which is a file",
         ),
         ("reports/h200@v9", "must be in its history (2026) or known to git, got 'v9'"),
         ("reports/h200@", "the revision after @ must be a name that does not begin with -"),

@@ -44,7 +44,11 @@ def measured(spec: str, root: Path, check: Check = verify) -> Measured:
     folder = root / name
     if not separator:
         if not folder.is_dir():
-            raise SetupError(f"a report must be a folder, got {name!r}, where there is none")
+            what = "which is a file" if folder.exists() else "which is not there"
+            raise SetupError(
+                f"a report must be the folder of a published page, such as reports/<target>/<notebook>, got {name!r}, "
+                f"{what}"
+            )
         return _read(spec, _present(folder), check)
     if not revision or revision.startswith("-"):
         raise SetupError(f"the revision after @ must be a name that does not begin with -, got {spec!r}")
