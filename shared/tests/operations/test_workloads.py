@@ -150,7 +150,28 @@ def test_what_is_named_twice_is_measured_once_in_the_order_of_the_names() -> Non
     assert [each.x for each in found] == [256, 128, 320, 384, 448, 512]
 
 
-def test_an_unknown_name_is_answered_with_the_nearest_or_the_sets() -> None:
-    for name, message in (("flux1-1024", "did you mean 'flux1-1024px'"), ("???", "the sets are flux1-128px, ")):
-        with pytest.raises(ValueError, match=message):
-            sets.named([name])
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("flux1-512x-t128", "did you mean 'flux1-512px-t128'?"),
+        ("flux1-512px-t129", "did you mean 'flux1-512px-t128'?"),  # by letters t512 is as near
+        ("flux1-512px-t300", "did you mean 'flux1-512px-t320'?"),
+        ("wan-48O", "did you mean 'wan-480p'?"),
+        ("wan-480", "did you mean 'wan-480p'? docs/usage.md lists the sets"),
+        (
+            "flux1-1024",
+            "did you mean 'flux1-1024px' or 'flux1-1024px-backward' or 'flux1-1024px-training'? "
+            "docs/usage.md lists the sets",
+        ),
+        (
+            "flux",
+            "did you mean 'flux1-128px' or 'flux1-256px' or 'flux1-512px' or 'flux1-768px'? "
+            "docs/usage.md lists the sets",
+        ),
+        ("???", "docs/usage.md lists the sets"),
+    ],
+)
+def test_an_unknown_name_is_answered_with_the_nearest_names(name: str, hint: str) -> None:
+    with pytest.raises(ValueError, match="workload must be a known name") as caught:
+        sets.named([name])
+    assert str(caught.value) == f"workload must be a known name, got {name!r}; {hint}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import functools
+import itertools
+import re
 from collections.abc import Iterable, Mapping
 
 from fluxbench.operations import (
@@ -24,6 +26,8 @@ _PIXELS_PER_TOKEN = 16
 QWEN_TEXT_TOKENS = (33, 77, 123, 213, 319, 511)
 _CAUSAL_TOKENS = (4096, 16384)
 _SHORT_TOKENS = 256  # of a CPU
+_NUMBER = re.compile(r"\d{1,9}")
+_FEW = 4  # names that a sentence suggests
 _PASSES = {"attention": "", "attention_backward": "-backward", "attention_training": "-training"}
 
 # Heads and head_dim of the models' published configurations: FLUX.1 24 x 128, FLUX.2 48 x 128, Qwen-Image 24 x 128,
@@ -67,7 +71,7 @@ def by_name() -> Mapping[str, Workload]:
 def named(names: Iterable[str]) -> tuple[Workload, ...]:
     """Return the workloads that each name stands for: a set (`flux1-1024px`) or one workload (`wan-720p`).
 
-    Raises `ValueError` with the nearest name where one is unknown.
+    Raises `ValueError` with the nearest names where one is unknown.
     """
     found: list[Workload] = []
     for name in names:
@@ -76,10 +80,26 @@ def named(names: Iterable[str]) -> tuple[Workload, ...]:
         elif name in by_name():
             found.append(by_name()[name])
         else:
-            near = difflib.get_close_matches(name, [*sets(), *by_name()], n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"the sets are {', '.join(sets())}"
-            raise ValueError(f"workload must be a known name, got {name!r}; {hint}")
+            raise ValueError(f"workload must be a known name, got {name!r}; {_hint(name)}")
     return tuple(dict.fromkeys(found))
+
+
+def _hint(name: str) -> str:
+    """Return a few sets that begin with an unknown name, or else the name that it is nearest to."""
+    if some := [repr(each) for each in sets() if each.startswith(name)][:_FEW]:
+        return f"did you mean {' or '.join(some)}? docs/usage.md lists the sets"
+    known = dict.fromkeys([*sets(), *by_name()])
+    if near := difflib.get_close_matches(name, known, n=len(known)):
+        return f"did you mean {min(near, key=functools.partial(_apart, name))!r}?"
+    return "docs/usage.md lists the sets"
+
+
+def _apart(name: str, known: str) -> tuple[float, int, int]:
+    """Return how far apart two names are: in their words, then in how many numbers, then by how much."""
+    words = difflib.SequenceMatcher(a=_NUMBER.sub("0", known), b=_NUMBER.sub("0", name)).ratio()
+    numbers = itertools.zip_longest(_NUMBER.findall(name), _NUMBER.findall(known), fillvalue="0")
+    differences = [abs(int(one) - int(other)) for one, other in numbers]
+    return -words, len(differences) - differences.count(0), sum(differences)
 
 
 def _lengths(name: str, sizes: Mapping[str, int], lengths: Iterable[int]) -> tuple[Workload, ...]:
