@@ -64,3 +64,10 @@ def test_a_stale_cell_does_not_fail_make_and_what_else_status_ends_with_does(
         ended, out, err = make(clone, "status")
         assert (ended, out) == (made, "None status notebooks/flux.md\n")
         assert err.endswith(f" status] Error {code}\n") if made else not err
+
+
+def test_doctor_is_asked_of_a_notebook_only_where_one_is_named(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert make(clone, "doctor") == (0, "None doctor\n", "")
+    assert make(clone, "doctor", "NOTEBOOK=notebooks/flux.md") == (0, "None doctor notebooks/flux.md\n", "")
+    monkeypatch.setenv("NOTEBOOK", "notebooks/sdpa.md")
+    assert make(clone, "doctor") == (0, "None doctor notebooks/sdpa.md\n", "")

@@ -79,6 +79,9 @@ def _parser() -> argparse.ArgumentParser:
     rerun.add_argument("cells", nargs="+", metavar="cell")
     redraw.add_argument("page", type=Path, help="the folder of the page's records, such as reports/h200/flux")
     redraw.add_argument("--notebook", type=Path, help="the notebook (default: notebooks/<page>.md of the repository)")
+    doctor.add_argument(
+        "notebook", type=Path, nargs="?", help="list all details of this one (default: an overview of all)"
+    )
     diff.add_argument("before")
     diff.add_argument("after")
     audit.add_argument("table", type=Path)
@@ -171,8 +174,8 @@ def _diff(chosen: argparse.Namespace) -> int:
 def _doctor(chosen: argparse.Namespace) -> int:
     from fluxbench.notebook.doctor.examination import examine
 
-    examination = examine(Settings.load())
-    print(examination.to_json() if chosen.json else examination.text())
+    examination = examine(Settings.load(), chosen.notebook)
+    print(examination.to_json() if chosen.json else examination.text(detailed=bool(chosen.notebook)))
     return 1 if examination.lacking else 0
 
 

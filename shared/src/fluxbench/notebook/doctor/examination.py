@@ -8,8 +8,9 @@ import os
 import re
 import sys
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from fluxbench import variants
 from fluxbench.core.settings import Settings
@@ -18,9 +19,10 @@ from fluxbench.device.model import Device
 from fluxbench.environments import prepare
 from fluxbench.notebook.doctor import disk, notebooks, text
 from fluxbench.notebook.doctor.disk import Place
-from fluxbench.notebook.doctor.notebooks import Packages
+from fluxbench.notebook.doctor.notebooks import Measuring, Packages
 from fluxbench.notebook.doctor.tools import Tool, tools
 from fluxbench.notebook.doctor.variants import needs_compiler, uncompiled, unfit, unsupported
+from fluxbench.operations.workload import Workload
 
 _NOT_OURS = ("CUDA_VISIBLE_DEVICES", "PIP_FIND_LINKS", "UV_FIND_LINKS", "UV_CACHE_DIR")  # settings beside our own
 
@@ -55,45 +57,55 @@ class Examination:
     variants: tuple[VariantHere, ...]
     remarks: tuple[str, ...]
     lacking: tuple[str, ...]  # what a page without problems needs
+    by_notebook: Mapping[str, tuple[VariantHere, ...]]  # the variants of each, at its workloads and with its packages
 
     def to_json(self) -> str:
         """Return it as JSON."""
-        return json.dumps({**dataclasses.asdict(self), "well": not self.lacking}, indent=1)
+        facts = dataclasses.asdict(self)
+        del facts["by_notebook"]
+        return json.dumps({**facts, "well": not self.lacking}, indent=1)
 
-    def text(self) -> str:
-        """Return it for a person."""
-        return text.of(self)
+    def text(self, *, detailed: bool = False) -> str:
+        """Return it for a person; `detailed` with all workloads, pins, tools and folders."""
+        return text.of(self, detailed=detailed)
 
 
-def examine(settings: Settings) -> Examination:
-    """Look at this machine; what is wrong with it is in what is returned."""
+def examine(settings: Settings, notebook: Path | None = None) -> Examination:
+    """Look at this machine for one notebook, or for all; what is wrong with it is in what is returned."""
     device = detect.detect()
     target = targets.of(device, settings.root)
     uv, uvnote, _, compiler, git = programs = tuple(tools(device, settings.root))
-    cells, broken = notebooks.measuring_cells(settings.root / "notebooks")
+    paths = [notebook] if notebook else sorted((settings.root / "notebooks").glob("*.md"))
+    cells, broken = notebooks.measuring_cells(paths)
     lock, packages, no_packages = notebooks.packages(cells, target, settings)
     workloads, no_workloads = notebooks.workloads(cells, device, settings)
     # These keep every variant from running.
     stops = [stop for stop in (uv.problem, uvnote.problem, no_workloads, no_packages, unfit(device, packages)) if stop]
-    here = []
-    for name in variants.NAMES:
-        naming = [measuring for measuring in cells if name in measuring.cell.variants]
-        reasons = (
-            unsupported(name, device, workloads),
-            None if settings.all else target.excluded(name),
-            None if naming else "no notebook names it",
-            *stops,
-            *(prepare.lacking(by.cell.packages, target, settings, by.cell.lock) for by in naming),
-            uncompiled(name, device, compiler, packages),
-        )
-        here.append(
-            VariantHere(
+
+    def look(cells: Iterable[Measuring], workloads: Sequence[Workload]) -> Iterator[VariantHere]:
+        for name in variants.NAMES:
+            naming = [measuring for measuring in cells if name in measuring.cell.variants]
+            reasons = (
+                unsupported(name, device, workloads),
+                None if settings.all else target.excluded(name),
+                None if naming else "no notebook names it",
+                *stops,
+                *(prepare.lacking(by.cell.packages, target, settings, by.cell.lock) for by in naming),
+                uncompiled(name, device, compiler, packages),
+            )
+            yield VariantHere(
                 variant=name,
                 notebooks=tuple(dict.fromkeys(by.notebook for by in naming)),
                 is_required=any(target.requires(name, by.notebook) for by in naming),
                 reason=next(filter(None, reasons), None),
             )
-        )
+
+    here = tuple(look(cells, workloads))
+    by_notebook = {}
+    for path in paths:
+        if own := [measuring for measuring in cells if measuring.notebook == path.name]:
+            looked = look(own, notebooks.workloads(own, device, settings)[0])
+            by_notebook[path.name] = tuple(found for found in looked if found.notebooks)
     ready = len(list((settings.cache / "envs").glob("*/ready")))
     brings_cuda = lock and sys.platform == "linux" and any(name.startswith("nvidia-") for name in packages)
     places = tuple(disk.places(settings, uv.path, disk.TORCH_GB if brings_cuda and not ready else disk.SOME_GB))
@@ -104,7 +116,7 @@ def examine(settings: Settings) -> Examination:
     compiling = [name for name in variants.NAMES if needs_compiler(name) and not unsupported(name, device, workloads)]
     if compiler.problem and compiler.problem not in missed and compiling:
         remarks.append(f"{compiler.problem}; these need it: {', '.join(compiling)}")
-    no_cells = broken or [f"a notebook of {settings.root / 'notebooks'} must measure something, got none"]
+    nothing = [] if notebook else [f"a notebook of {settings.root / 'notebooks'} must measure something, got none"]
     tables = tomllib.loads((settings.root / "environment" / "targets.toml").read_text(encoding="utf-8"))
     return Examination(
         device=device,
@@ -120,14 +132,15 @@ def examine(settings: Settings) -> Examination:
         places=places,
         settings=_in_force(),
         workloads=tuple(workload.name for workload in workloads),
-        variants=tuple(here),
+        variants=here,
         remarks=tuple(remark for remark in remarks if remark),
         lacking=(
             *stops,
             *(f"{', '.join(names)} must run here, and will not: {reason}" for reason, names in missed.items()),
-            *(() if cells else no_cells),
+            *(() if cells else broken or nothing),
             *disk.lacking(places),
         ),
+        by_notebook=by_notebook,
     )
 
 

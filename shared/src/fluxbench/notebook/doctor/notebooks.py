@@ -1,4 +1,4 @@
-"""What the notebooks of a folder measure, with which packages and at which workloads."""
+"""What notebooks measure, with which packages and at which workloads."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Measuring:
     cell: Cell
 
 
-def measuring_cells(folder: Path) -> tuple[list[Measuring], list[str]]:
-    """Return every cell that measures variants, and a sentence for each notebook that cannot be built."""
+def measuring_cells(paths: Iterable[Path]) -> tuple[list[Measuring], list[str]]:
+    """Return each cell of notebooks that measures variants, and a sentence for each that cannot be built."""
     cells: list[Measuring] = []
     broken = []
-    for path in sorted(folder.glob("*.md")):
+    for path in paths:
         try:
             from fluxbench.notebook.document import load  # which needs uvnote
 
