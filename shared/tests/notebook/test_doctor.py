@@ -266,6 +266,15 @@ def test_without_a_c_compiler_a_gpu_lacks_what_its_target_requires_of_triton(mac
     assert machine.examine().lacking == ()
 
 
+def test_what_is_required_of_another_notebook_is_not_missed(machine: Machine) -> None:
+    machine.is_a(H200)
+    machine.lacks_program("gcc")
+    machine.notebook.unlink()
+    machine.notebook.with_name("decode.md").symlink_to(REPOSITORY / "notebooks" / "decode.md")
+    found = machine.examine()  # of which targets.toml requires nothing
+    assert (found.lacking, variant(found, "flex").is_required, bool(variant(found, "flex").reason)) == ((), False, True)
+
+
 def test_an_interpreter_without_torch_runs_nothing_unless_the_wheels_offer_it(machine: Machine, tmp_path: Path) -> None:
     machine.uses(numpy="2.5.2")
     found = machine.examine()

@@ -96,7 +96,7 @@ def examine(settings: Settings, notebook: Path | None = None) -> Examination:
             yield VariantHere(
                 variant=name,
                 notebooks=tuple(dict.fromkeys(by.notebook for by in naming)),
-                is_required=any(target.requires(name, by.notebook) for by in naming),
+                is_required=any(target.requires(name, by.cell.notebook) for by in naming),
                 reason=next(filter(None, reasons), None),
             )
 
