@@ -34,8 +34,10 @@ from fluxbench.records.status import FlagKind
 from fluxbench.report.blocks import Heading, Row
 from fluxbench.report.comparison import blocks, table, to_json
 from fluxbench.report.comparison_words import control_note, differences, percent_text, ratio_text, summary
+from fluxbench.stats.significance import Change, Verdict
 
 BEFORE = side("before", 1)
+UNDECIDED = Change(ratio=1.0, low=0.9, high=1.1, verdict=Verdict.UNDECIDED, minimum_detectable_change=0.1)
 NOISY = ControlTimes(kernel="noisy", samples_ms={"noise": ((0.9,), (1.0,), (1.1,))})
 
 
@@ -49,7 +51,7 @@ def said(comparison: Comparison) -> str:
 def test_a_device_that_changed_is_said_with_how_much() -> None:
     text = said(compare(BEFORE, side("after", 102, device=1.03)))
     assert text.startswith("The device as a whole changed: the control kernel takes 1.03")
-    assert "No time changed beyond the device: a change of 0." in text
+    assert "No time changed beyond the device: the minimum detectable change is at most 0." in text
     assert text.endswith("30 rows: 30 same.")
 
 
@@ -69,9 +71,21 @@ def test_where_nothing_changed_the_minimum_detectable_change_is_said() -> None:
     sizes = sorted(row.judged.minimum_detectable_change or math.inf for row in found.rows if row.judged)
     under_load = sorted(row.sustained.minimum_detectable_change or math.inf for row in found.rows if row.sustained)
     assert (
-        f"No time changed beyond noise: a change of {sizes[14]:.2%} would be detected in half of the rows, "
-        f"{sizes[26]:.2%} in nine of ten; under sustained load {under_load[14]:.2%} and {under_load[26]:.2%}."
+        f"No time changed beyond noise: the minimum detectable change is at most {sizes[14]:.2%} in half of the rows "
+        f"and at most {sizes[26]:.2%} in 90% of them; "
+        f"under sustained load {under_load[14]:.2%} and {under_load[26]:.2%}."
     ) in said(found)
+
+
+def test_an_undecided_row_whose_interval_excludes_1_is_explained() -> None:
+    found = compare(BEFORE, side("after", 6))
+    why = "an interval excludes 1 and the verdict is undecided: verdicts are corrected"
+    [*others, last] = [dataclasses.replace(row, normalized=UNDECIDED, sustained=UNDECIDED) for row in found.rows]
+    beside = dataclasses.replace(UNDECIDED, ratio=0.54, low=0.388, high=0.75)
+    assert why not in said(dataclasses.replace(found, rows=(*others, last)))
+    assert f"In 1 row {why}" in said(
+        dataclasses.replace(found, rows=(*others, dataclasses.replace(last, sustained=beside)))
+    )
 
 
 @pytest.mark.parametrize(("load", "verdict"), [(1.04, "slower"), (1 / 1.04, "faster")])
@@ -182,12 +196,16 @@ def test_processes_that_are_left_out_are_named_with_where() -> None:
     one = OutlyingProcess(
         notebook="flux", cell="flex", variant="flex", after=True, process=2, log_ratio=math.log(1.02), rows=()
     )
-    kinds = [one, dataclasses.replace(one, sustained=True), dataclasses.replace(one, as_is=True, after=False)]
-    found = dataclasses.replace(compare(BEFORE, side("after", 2)), outlying=(*kinds, *[one] * 7))
+    earlier = dataclasses.replace(one, after=False)
+    kinds = [one, *(dataclasses.replace(each, sustained=True) for each in (one, earlier))]
+    kinds.append(dataclasses.replace(earlier, as_is=True))
+    found = dataclasses.replace(compare(BEFORE, side("after", 2)), outlying=(*kinds, *[one] * 6))
     text = " ".join(summary(found))
     than = "than the others of its side"
     assert f"Process 2 of flex, after, is 2.0% slower {than}, so its time is excluded: measure it again." in text
     assert f"is 2.0% slower under sustained load {than}, so its time is excluded" in text
+    larger = "so its time is excluded: of this variant only a larger change can be found."
+    assert f"Process 2 of flex, before, is 2.0% slower under sustained load {than}, {larger}" in text
     assert f"Process 2 of flex, before, is 2.0% slower {than}, and so is the device in it: it is left out of" in text
     assert "2 more processes are excluded in the same way." in text
 

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from fluxbench.analysis.comparison.compare import SUSTAINED_LEAST
 from fluxbench.analysis.comparison.model import (
     CellKey,
     Comparison,
@@ -115,13 +116,25 @@ def _changes(comparison: Comparison) -> Iterator[str]:
         rows = [(r, r.sustained) for r in comparison.sustained_only if r.sustained and r.sustained.verdict is verdict]
         if rows:
             yield f"These are {verdict} under sustained load only (power or clocks): {_named(comparison, rows)}."
+    if beside := sum(any(map(_is_beside_one, (row.judged, row.sustained))) for row in comparison.compared):
+        yield (
+            f"In {_plural(beside, 'row')} an interval excludes 1 and the verdict is undecided: verdicts are corrected "
+            "for the number of rows, intervals are not, and a sustained change of up to "
+            f"{SUSTAINED_LEAST:.1%} is never called."
+        )
+
+
+def _is_beside_one(change: Change | None) -> bool:
+    """Whether a change is undecided though its own interval excludes 1."""
+    return change is not None and change.verdict is Verdict.UNDECIDED and not change.low <= 1 <= change.high
 
 
 def _outlying(one: OutlyingProcess) -> str:
     share, side = math.exp(one.log_ratio) - 1, "after" if one.after else "before"
     how = "slower" if share > 0 else "faster"
     load = " under sustained load" if one.sustained else ""
-    excluded = "so its time is excluded: measure it again"
+    again = "measure it again" if one.after else "of this variant only a larger change can be found"
+    excluded = f"so its time is excluded: {again}"
     if one.as_is:
         excluded = "and so is the device in it: it is left out of before and after, not of the normalized times"
     return (
@@ -159,12 +172,13 @@ def _named(comparison: Comparison, changed: Iterable[tuple[Row, Change | None]])
 
 
 def _detectable(rows: Sequence[Row]) -> str:
-    """Return the minimum detectable change of half of the rows, and of nine in ten."""
+    """Return the minimum detectable change of half of the rows, and of 90% of them."""
     half, most = _detectable_in([row.judged for row in rows])
     if math.isinf(most):
         return "in some rows, no change could be detected"
     clause = (
-        f"a change of {percent_text(half)} would be detected in half of the rows, {percent_text(most)} in nine of ten"
+        f"the minimum detectable change is at most {percent_text(half)} in half of the rows and at most "
+        f"{percent_text(most)} in 90% of them"
     )
     sustained = _detectable_in([row.sustained for row in rows if row.sustained])
     if sustained and not math.isinf(sustained[1]):
