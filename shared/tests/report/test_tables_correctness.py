@@ -103,9 +103,16 @@ def test_how_many_are_within_their_budgets_and_which_is_nearest_stands_first() -
     near = record("flex", LENGTHS[0], errors={"out": errors(0.0045, 0.005)})
     said = blocks(results(record(), near, record("a", status=Status.INCORRECT), record("b", status=Status.CRASHED)))[0]
     assert " ".join(said.text().split()) == (
-        "2 of 3 checked rows are within their error budgets. The nearest to its budget is FlexAttention at "
-        "flux1-1024px-t128, with 90% of it."
+        "2 of 3 checked rows are within their error budgets. The nearest to a budget is FlexAttention at "
+        "flux1-1024px-t128, with 90% of the whole output's."
     )
+
+
+def test_the_nearest_to_a_budget_is_so_in_a_head_or_a_row_too() -> None:
+    near = record("flex", errors={"out": errors(0.0045, 0.005, head_budget_share=0.93)})
+    assert "with 93% of a head's." in blocks(results(record(), near))[0].text()
+    other = record("torch_math", errors={"out": errors(head_budget_share=0.5, row_budget_share=0.95)})
+    assert "with 95% of a row's." in blocks(results(near, other))[0].text()
 
 
 def test_the_csv_has_a_row_per_record_and_output_with_its_workload() -> None:
@@ -161,17 +168,20 @@ def test_the_csv_of_what_did_not_pass_is_empty_where_nothing_is_known() -> None:
 
 
 def test_errors_of_quantized_kernels_on_inputs_without_a_budget_stand_beside_the_count_of_those_within() -> None:
-    def quantized(variant: str, workload: str = "flux1-1024px-t512", **by_inputs: float | None) -> Record:
+    def quantized(
+        variant: str, workload: str = "flux1-1024px-t512", status: Status = Status.PASSED, **by_inputs: float | None
+    ) -> Record:
         found = errors(0.059, 0.12, rel_l2_by_inputs={"normal": 0.059, "flux": 0.05, **by_inputs})
-        return record(variant, workload, precision_class="quantized", errors={"out": found})
+        return record(variant, workload, status=status, precision_class="quantized", errors={"out": found})
 
     shown = blocks(results(
         record(), quantized("cudnn_frontend_fp8", peaked=0.16, tailed=0.9),
         quantized("cudnn_frontend_fp8", "flux1-1024px-t128", peaked=0.15, tailed=0.95),
         quantized("sage_int8_fp16_triton", peaked=0.038, tailed=0.016), quantized("flash_attn_3_fp8", peaked=None),
+        quantized("sage_int8_fp16_cuda", status=Status.INCORRECT, peaked=0.5),
     ))  # fmt: skip
     expected = (
-        "5 of 5 checked rows are within their error budgets. Of these, 4 rows are of quantized kernels, which have no "
+        "5 of 6 checked rows are within their error budgets. Of these, 4 rows are of quantized kernels, which have no "
         "budget on peaked and tailed inputs. Their largest relative L2 errors there: FlashAttention-3 float8 not "
         "finite (peaked), cuDNN Frontend float8 95% (tailed), SageAttention int8 (Triton) 3.8% (peaked). The nearest"
     )

@@ -75,24 +75,26 @@ def blocks(results: Results) -> list[Block]:
 
 
 def _summary(records: Sequence[Record]) -> str:
-    """Return how many rows are within their budgets, where some have none, and which is the nearest to its own."""
+    """Return how many rows are within their budgets, where some have none, and which is the nearest to one."""
     checked = [record for record in records if record.errors]
     within = [record for record in checked if record.status is not Status.INCORRECT]
     words = f"{len(within):,} of {len(checked):,} checked rows are within their error budgets."
-    words = " ".join([words, *_without_budget(records)])
-    nearest = max(within, key=_share, default=None)
-    if nearest is None or not _share(nearest):
+    words = " ".join([words, *_without_budget(within)])
+    shares = [(share, of, record) for record in within for of, share in _shares(record)]
+    nearest = max(shares, key=lambda each: each[0], default=None)
+    if nearest is None or not nearest[0]:
         return words
-    who = f"{variants.label(nearest.variant)} at {nearest.workload.name}"
-    return f"{words} The nearest to its budget is {who}, with {_share(nearest):.0%} of it."
+    share, of, record = nearest
+    who = f"{variants.label(record.variant)} at {record.workload.name}"
+    return f"{words} The nearest to a budget is {who}, with {share:.0%} of {of}."
 
 
-def _without_budget(records: Sequence[Record]) -> Iterator[str]:
+def _without_budget(within: Sequence[Record]) -> Iterator[str]:
     """Yield on which inputs kernels of a class have no budget, and the largest error of each kernel there."""
     for name, of_class in CLASSES.items():
-        checked = [record for record in records if record.errors and record.precision_class == name]
         found: dict[str, list[tuple[float, str]]] = {}
-        for record in checked:
+        of_class_rows = [record for record in within if record.precision_class == name]
+        for record in of_class_rows:
             for errors in record.errors.values():
                 for kind in filter(errors.rel_l2_by_inputs.__contains__, of_class.ungated):
                     error = errors.rel_l2_by_inputs[kind]
@@ -103,8 +105,8 @@ def _without_budget(records: Sequence[Record]) -> Iterator[str]:
             errors_there = [f"{kernel} {_percent(error)} ({kind})" for (error, kind), kernel in worst]
             kinds = listed([_INPUTS[kind] for kind in of_class.ungated])
             yield (
-                f"Of these, {count(len(checked), 'row')} {'are' if len(checked) > 1 else 'is'} of {name} kernels, "
-                f"which have no budget on {kinds} inputs. Their largest relative L2 errors there: "
+                f"Of these, {count(len(of_class_rows), 'row')} {'are' if len(of_class_rows) > 1 else 'is'} of {name} "
+                f"kernels, which have no budget on {kinds} inputs. Their largest relative L2 errors there: "
                 f"{', '.join(errors_there)}."
             )
 
@@ -113,10 +115,20 @@ def _percent(error: float) -> str:
     return percent(error, 0 if error >= 0.0995 else 1) if math.isfinite(error) else "not finite"
 
 
-def _share(record: Record) -> float:
-    """Return the largest share of a budget that an output of a record takes; 0 where none is known."""
-    pairs = ((errors.rel_l2, errors.budget_rel_l2) for errors in record.errors.values())
-    return max((error / budget for error, budget in pairs if error is not None and budget), default=0.0)
+def _shares(record: Record) -> Iterator[tuple[str, float]]:
+    """Yield the known shares of its budgets that a record takes, each with whose budget it is."""
+    for errors in record.errors.values():
+        parts = {
+            "the whole output's": _of_budget(errors),
+            "a head's": errors.head_budget_share,
+            "a row's": errors.row_budget_share,
+        }
+        yield from ((of, share) for of, share in parts.items() if share is not None)
+
+
+def _of_budget(errors: Errors) -> float | None:
+    """Return an output's error over its budget; None where one of them is not known."""
+    return errors.rel_l2 / errors.budget_rel_l2 if errors.rel_l2 is not None and errors.budget_rel_l2 else None
 
 
 def rows(results: Results) -> Rows:
@@ -145,14 +157,12 @@ def _rows(record: Record, kinds: Sequence[str], several: bool) -> Iterator[Row]:
 
 
 def _cells(errors: Errors, kinds: Sequence[str]) -> Sequence[str]:
-    of_budget = (
-        f"{errors.rel_l2 / errors.budget_rel_l2:.0%}" if errors.rel_l2 is not None and errors.budget_rel_l2 else "-"
-    )
+    shares = (_of_budget(errors), errors.head_budget_share, errors.row_budget_share)
     return (
         *(_rel_l2_on(kind, errors) for kind in kinds),
         *[_largest(errors)] * (len(kinds) > 1),
-        *(_error(errors.rel_l2), _error(errors.budget_rel_l2), of_budget),
-        *("-" if share is None else f"{share:.0%}" for share in (errors.head_budget_share, errors.row_budget_share)),
+        *(_error(errors.rel_l2), _error(errors.budget_rel_l2)),
+        *("-" if share is None else f"{share:.0%}" for share in shares),
         *(_error(getattr(errors, name)) for name in _SHOWN),
         "-" if errors.cosine is None else f"{errors.cosine:.7f}",
         f"{errors.nan_count}",
