@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from browser import served
-from sample_records import LAUNCH_BOUND
+from sample_records import LAUNCH_BOUND, changed
 from sites import CPU, H200, HOSTILE, LENGTHS, believe, hostile, of_two_targets, record, write
 
 from fluxbench.records.fingerprint import not_comparable
@@ -187,8 +188,48 @@ def test_what_cannot_be_compared_is_said_as_fluxbench_says_it(browser: Browser, 
         assert row[7] == (f"not comparable: {reason}" if reason else "1.00 [0.99, 1.01]")
     assert [row[7].startswith("not comparable") for row in rows] == [True] * 8 + [False]
     assert "here and t0: times cannot be compared, since they were measured on different devices" in notes
+    assert "here and t0: times cannot be compared, since they were not" not in notes
     reason = not_comparable((H200, UNKNOWN), (H200, UNKNOWN))
     assert unknown["v"] == f"not comparable: {reason}"
+
+
+def test_a_pair_that_cannot_be_compared_is_named_once_and_within_a_target_by_its_notebooks(
+    browser: Browser, tmp_path: Path
+) -> None:
+    other = {**H200, "device": "NVIDIA L4"}
+    for notebook, version in (("flux", METHOD_VERSION), ("decode", 5)):
+        write(tmp_path, "b", record("v", method_version=version, notebook=notebook), notebook=notebook)
+        of_other = record("v", method_version=version, notebook=notebook, fingerprint=other)
+        write(tmp_path, "a", of_other, notebook=notebook)
+    draw(tmp_path, believe)
+    with served(tmp_path) as address:
+        browser.open(f"{address}/compare.html")
+        notes = browser.run("return [...document.querySelectorAll('#notes li')].map(item => item.textContent)")
+    pairs = [note.partition(": times cannot be compared, since they were ") for note in notes if "since" in note]
+    assert sorted((who, why.partition(":")[0]) for who, _, why in pairs) == [
+        ("a (decode) and a (flux)", "not measured in the same way"),
+        ("a and b", "measured on different devices"),
+        ("b (decode) and b (flux)", "not measured in the same way"),
+    ]
+
+
+def test_a_row_whose_interval_spans_more_than_a_factor_of_two_is_not_drawn_beside_others(
+    browser: Browser, tmp_path: Path
+) -> None:
+    timing = record("wide").timings[SUSTAINED]
+    wide = msgspec.structs.replace(timing, ci95_ms=(0.3, 63.0))
+    write(tmp_path, "here", record("narrow"), changed(record("wide"), timings={SUSTAINED: wide}))
+    draw(tmp_path, believe)
+    drawn = "return document.getElementById('chart').textContent"
+    with served(tmp_path) as address:
+        browser.open(f"{address}/compare.html")
+        chart = browser.run(drawn)
+        assert "; 1 left out, whose 95% intervals span more than a factor of 2" in chart
+        assert "wide1.00" not in chart
+        assert sorted(shown(browser)) == ["narrow", "wide"]
+        browser.open(f"{address}/compare.html#variant=wide")
+        browser.driver.refresh()
+        assert "wide1.00" in browser.run(drawn)
 
 
 def test_burst_times_of_two_methods_that_take_them_alike_are_compared(browser: Browser, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 // The chart: of each target and workload a panel, of each row a line with its name, its value and its interval.
 const SVG = "http://www.w3.org/2000/svg";
 const PANELS = 6, LINES = 16, LINE = 38;
+const WIDE = 2;  // a row whose interval spans more than this factor is not drawn beside others that do not
 const METRICS = {
   ms: { title: "time, ms", axis: "ms a call", of: time => [time.ms, time.low, time.high] },
   ratio: { title: "time over the reference's", axis: "time over the reference's",
@@ -59,15 +60,20 @@ function line(row, values, place, top) {
 }
 
 function panel(rows, metric, regime) {
-  const shown = rows.slice(0, LINES).map(row => [row, METRICS[metric].of(row.times[regime], row)]);
+  const every = rows.map(row => [row, METRICS[metric].of(row.times[regime], row)]);
+  const certain = every.filter(([, [, low, high]]) => high <= WIDE * low);
+  const drawable = certain.length ? certain : every;
+  const shown = drawable.slice(0, LINES);
   const ends = shown.flatMap(([, values]) => values);
   const { place, ticks, words } = scale(Math.min(...ends), Math.max(...ends));
   const foot = 4 + LINE * shown.length;
   const [first] = rows;
   const figure = document.createElement("figure");
   const caption = document.createElement("figcaption");
-  const left = rows.length - shown.length;
-  caption.textContent = `${first.target}, ${first.workload}: ${first.shape}` + (left ? `; ${left} more are in the table` : "");
+  const left = drawable.length - shown.length, wide = every.length - drawable.length;
+  caption.textContent = `${first.target}, ${first.workload}: ${first.shape}`
+    + (left ? `; ${left} more are in the table` : "")
+    + (wide ? `; ${wide} left out, whose 95% intervals span more than a factor of ${WIDE}` : "");
   const axis = METRICS[metric].axis + (metric === "energy" || metric === "rel_l2" ? "" : `, ${regime}`) + words;
   const drawn = svg("svg", {
     class: "chart", role: "img", width: "100%", height: foot + 40,

@@ -54,15 +54,19 @@ function plusMinus(value, low, high) {
 const differing = (one, other) => Object.keys(other).filter(key => key in one && one[key] !== other[key]);
 const changes = (one, other) => differing(one, other).map(key => `${key} ${one[key]} -> ${other[key]}`);
 
-// Why times from these two sources must not be compared, or null: the rule of fluxbench's fingerprint.not_comparable.
-function notComparable(before, now, regime) {
+// On which different devices two sources were measured, or null.
+function otherDevice(before, now) {
   const onCpu = now.device.device_kind === "cpu";
   const [was, is] = [before, now].map(({ device, cpu }) => (onCpu ? { ...device, ...cpu } : device));
   const keys = differing(was, is);
-  if (keys.length) {
-    const side = values => keys.includes("device") ? values.device : keys.map(key => `${key} ${values[key]}`).join(", ");
-    return `they were measured on different devices: ${side(was)} -> ${side(is)}`;
-  }
+  const side = values => keys.includes("device") ? values.device : keys.map(key => `${key} ${values[key]}`).join(", ");
+  return keys.length ? `they were measured on different devices: ${side(was)} -> ${side(is)}` : null;
+}
+
+// Why times from these two sources must not be compared, or null: the rule of fluxbench's fingerprint.not_comparable.
+function notComparable(before, now, regime) {
+  const reason = otherDevice(before, now);
+  if (reason) return reason;
   const version = regime === "burst" ? "burst" : "version";  // of some versions burst times are taken as of others
   const same = before.method[version] === now.method[version] && before.method.known;
   return same ? null
@@ -93,21 +97,26 @@ const allCapped = (rows, regime) => rows.length > 1 && rows.every(row => row.tim
 function cautions(shown, regime) {
   const timed = shown.filter(row => row.times[regime]);
   const sentences = [];
-  const sources = new Map();  // what of the sources of their rows decides; of equal ones the first stands for all
+  const sources = new Map();  // by what decides: the first row stands for all, and the notebooks that they are of
   for (const row of timed) {
     const { device, cpu, method } = row.source;
-    const key = JSON.stringify([device, cpu, method.version]);
-    if (!sources.has(key)) sources.set(key, row);
+    const key = JSON.stringify([row.target, device, cpu, method.version]);
+    if (!sources.has(key)) sources.set(key, { target: row.target, source: row.source, notebooks: new Set() });
+    sources.get(key).notebooks.add(row.notebook);
   }
-  const first = [...sources.values()].slice(0, 12);
-  const pairs = new Set();
+  const first = [...sources.values()].slice(0, 24).sort((one, other) =>
+    one.target < other.target ? -1 : Number(one.target > other.target));
+  const within = new Set(), across = new Set();  // the first are less obvious
   first.forEach((one, index) => first.slice(index + 1).forEach(other => {
     const reason = notComparable(one.source, other.source, regime);
-    const pair = one.target === other.target ? one.target : `${one.target} and ${other.target}`;
-    if (reason) pairs.add(`${pair}: times cannot be compared, since ${reason}.`);
+    const same = one.target === other.target, byTarget = !same && otherDevice(one.source, other.source);
+    const side = ({ target, notebooks }) => byTarget ? target : `${target} (${[...notebooks].join(", ")})`;
+    const pair = `${side(one)} and ${side(other)}`;
+    if (reason) (same ? within : across).add(`${pair}: times cannot be compared, since ${reason}.`);
   }));
-  sentences.push(...[...pairs].slice(0, 6));
-  if (pairs.size > 6) sentences.push(`${pairs.size - 6} more pairs cannot be compared; choose fewer targets.`);
+  const pairs = [...within, ...across];
+  sentences.push(...pairs.slice(0, 6));
+  if (pairs.length > 6) sentences.push(`${pairs.length - 6} more pairs cannot be compared; choose fewer targets.`);
   const software = new Map();
   for (const row of timed) {
     const { device } = row.source.device;
