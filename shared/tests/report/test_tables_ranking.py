@@ -156,8 +156,8 @@ def test_what_is_too_uncertain_stands_below_the_others_with_its_time() -> None:
     found = blocks(results(record(), record("flex", sustained_ms=0.8, ci=0.5), record("a", sustained_ms=0.9)))
     assert [row[:2] for row in rows_of(every(found))] == [("1", "a"), ("2", "torch_flash"), ("-", "flex")]
     assert opened(found).notes[-1] == (
-        "Too uncertain for a rank, with a 95% interval up to over 1.25 times the time: FlexAttention (0.800 "
-        "[0.400, 1.200] ms)."
+        "Too uncertain for a rank, with 95% intervals of time and of ratio that both reach over 1.25 times the value: "
+        "FlexAttention (0.800 [0.400, 1.200] ms)."
     )
     alone = words(blocks(results(record("flex", ci=0.5))))
     assert "Too uncertain for a rank" in alone

@@ -13,7 +13,10 @@ from fluxbench.report.blocks import Facts, Fold, Name
 from fluxbench.report.sentences import PRECISION
 
 MANY = 8  # variants that a sentence names; of more it gives the number
-TOO_UNCERTAIN = f"too uncertain for a rank, with a 95% interval up to over {UNCERTAIN_FROM:g} times the time"
+TOO_UNCERTAIN = (
+    "too uncertain for a rank, with 95% intervals of time and of ratio that both reach over "
+    f"{UNCERTAIN_FROM:g} times the value"
+)
 NO_TIME = (
     "No time: in some processes a CUDA graph was replayed, in others the host launched single calls. The two are not "
     "one time."
