@@ -30,6 +30,16 @@ def test_variants_that_share_a_reason_are_one_row() -> None:
     assert headings == ["UNAVAILABLE: 12 rows", "TIMEOUT: 1 row"]
 
 
+def test_rows_that_cannot_run_here_are_counted_apart() -> None:
+    cannot = [record(name, status=Status.UNSUPPORTED) for name in ("xformers", "te_fused")]
+    [mixed] = blocks(results(record(), record("flex", status=Status.CRASHED), *cannot))
+    [alone] = blocks(results(record(), *cannot))
+    assert isinstance(mixed, Fold)
+    assert isinstance(alone, Fold)
+    assert mixed.title == "1 of 4 rows did not pass, 2 more are UNSUPPORTED here. Which, and why"
+    assert alone.title == "2 of 3 rows are UNSUPPORTED here. Which, and why"
+
+
 def test_rows_of_several_groups_say_of_which() -> None:
     found = blocks(results(record(workload="wan-720p"), record("flex", LENGTHS[0], status=Status.CRASHED)))
     assert [row[1] for row in rows_of(table_of(found))] == [f"flux1-1024px, everywhere: {REASONS[Status.CRASHED]}"]

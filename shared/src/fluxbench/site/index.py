@@ -32,8 +32,8 @@ _WITHOUT = {OF_NO_DEVICE: "Published figures"}  # titles of targets without a de
 _FACT = 200  # characters of a fact
 _TITLE = "fluxbench: attention kernels on real devices"
 _ABOUT = (
-    "Attention kernels at the shapes of FLUX.1, measured on real devices. Each kernel is checked against a float64 "
-    "reference, then timed in fresh processes."
+    "Attention kernels at the shapes of diffusion and language models, measured on real devices. Each kernel is "
+    "checked against a float64 reference, then timed in fresh processes."
 )
 
 

@@ -39,7 +39,16 @@ def not_passed(records: Sequence[Record]) -> list[Block]:
         rows += [row for group in of_records for row in _rows(group, status, several=len(of_records) > 1)]
     distrusted = any(group.curve(variant) for group in of_records for variant in group.distrusted)
     table = Table([Column(head, left=True) for head in _HEADS], rows, notes=[_NO_RANK] if distrusted else [])
-    return [Fold(f"{len(failed):,} of {len(every):,} rows did not pass. Which, and why", [table])]
+    return [Fold(f"{_counted(failed, len(every))}. Which, and why", [table])]
+
+
+def _counted(failed: Sequence[Record], of: int) -> str:
+    """Return how many rows did not pass, apart from those that cannot run here or are excluded."""
+    unsupported = sum(record.status is Status.UNSUPPORTED for record in failed)
+    if unsupported == len(failed):
+        return f"{unsupported:,} of {of:,} rows {'are' if unsupported > 1 else 'is'} UNSUPPORTED here"
+    others = f", {unsupported:,} more {'are' if unsupported > 1 else 'is'} UNSUPPORTED here" if unsupported else ""
+    return f"{len(failed) - unsupported:,} of {of:,} rows did not pass{others}"
 
 
 def _rows(group: Group, status: Status, *, several: bool) -> Iterator[Row]:
