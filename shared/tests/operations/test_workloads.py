@@ -90,7 +90,9 @@ def test_a_workload_is_described_in_words(changes: dict[str, Any], words: str) -
 
 def test_one_layer_of_a_model_is_described_as_one() -> None:
     one = sets.by_name()["llama2-70b-b4-2048-training"]
-    assert describe(one) == ("Llama's kind, 1 layer of width 8,192, 64/8 heads of 128, 4 x 2,048 tokens, bfloat16")
+    assert describe(one) == (
+        "Llama architecture, 1 layer of width 8,192, 64/8 heads of 128, 4 x 2,048 tokens, bfloat16"
+    )
 
 
 # The sets.

@@ -110,7 +110,7 @@ class TestEveryFigureOfRecords:
     def test_has_a_part_for_each_group_and_its_unit_of_x(self, name: str) -> None:
         shown = words(full(name).svg)
         ending = ", against cached tokens" if name == "latency" else " at 131,072 cached tokens"
-        assert f"llama3-8b-decode (decode){ending}" in shown
+        assert f"llama3-8b-decode (decoding){ending}" in shown
         assert name == "latency" or "flux1-1024px at 512 text tokens, 4,608 in all" in shown
 
     def test_says_what_its_numbers_rest_on(self, name: str) -> None:

@@ -75,7 +75,7 @@ def test_each_pass_of_a_size_stands_over_standard_attention() -> None:
     assert [cell[:3] for cell in row[2:7:2]] == ["2.0", "4.0", "3.0"]
     assert rows_of(table)[1][2::2] == ("-", "-", "-")
     assert rows_of(table)[2][3:] == ("-", "-", "ERROR", "-", "-")
-    assert "GPT-2's kind, 12 layers of width 768, 12 heads of 64, 4 x 1,024 tokens" in words([table])
+    assert "GPT-2 architecture, 12 layers of width 768, 12 heads of 64, 4 x 1,024 tokens" in words([table])
     assert " h" not in "".join(map(str, row))
     [first] = [timed(FLASH, f"{SMALL}-forward", 1.0, launch_ms=0.9, cupti=None)]
     launched = language.blocks(results(first, *passes(SMALL, EAGER, 2.0, 8.0, 12.0)))[0]

@@ -210,7 +210,7 @@ def test_each_group_is_ranked_and_the_method_said_once() -> None:
     records = [record(workload=name) for name in ("flux1-1024px-t512", "flux1-512px-t128", "llama3-8b-decode-512")]
     found: list[Block] = blocks(results(*records))
     titles = [table.caption.split(" with ")[0].removeprefix("Ranking at ") for table in tables_of(found)[::2]]
-    assert titles == ["flux1-1024px", "flux1-512px", "llama3-8b-decode (decode)"]
+    assert titles == ["flux1-1024px", "flux1-512px", "llama3-8b-decode (decoding)"]
     assert words(found).count("Sustained, which ranks: calls of one kernel back to back") == 1
 
 

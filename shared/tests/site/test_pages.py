@@ -136,7 +136,7 @@ def test_a_workload_of_another_operation_says_so_with_its_work(tmp_path: Path) -
     _, compare = drawn(tmp_path)
     assert compare.row("torch_flash", made.workload.name)["workload"] == {
         "name": "llama3-8b-decode-512",
-        "shape": "one query on 512 keys, 32 heads of 128 on 8 of keys and values, bfloat16, decode",
+        "shape": "one query on 512 keys, 32 heads of 128 on 8 of keys and values, bfloat16, decoding",
         "flops": made.workload.cost.flops,
         "bytes": made.workload.cost.min_bytes,
     }

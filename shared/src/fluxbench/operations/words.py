@@ -20,8 +20,27 @@ KIND = {
 }
 MODEL = {FLUX1: "FLUX.1", FLUX2: "FLUX.2", QWEN_IMAGE: "Qwen-Image", WAN: "Wan 2.1"}
 
-
-FAMILY = {GPT2: "GPT-2's kind", GPT_J: "GPT-J's kind", GPT_NEOX: "GPT-NeoX's kind", LLAMA: "Llama's kind"}
+FAMILY = {
+    GPT2: "GPT-2 architecture",
+    GPT_J: "GPT-J architecture",
+    GPT_NEOX: "GPT-NeoX architecture",
+    LLAMA: "Llama architecture",
+}
+_BOTH = "forward + backward"
+OPERATION = {  # what is timed, where it is not attention's forward pass
+    "attention_backward": "backward",
+    "attention_training": _BOTH,
+    "layer": "layer, forward",
+    "layer_backward": "layer, backward",
+    "layer_training": f"layer, {_BOTH}",
+    "decode": "decoding",
+    "decode_model": "a model's decoding step",
+    "model_step": "a model's step",
+    "shared_step": "a model's step on several devices",
+    "language": "language model, forward",
+    "language_backward": "language model, backward",
+    "language_training": "language model, training step",
+}
 
 
 def describe(workload: Workload, *, parts: bool = True) -> str:
@@ -58,6 +77,12 @@ def describe(workload: Workload, *, parts: bool = True) -> str:
     words += [tokens, f"{count(int(shape['heads']), 'head')} of {dims}{grouped}", str(shape["dtype"])]
     words += [f"in pages of {shape['page_size']}"] if shape.get("page_size") else []
     return ", ".join(words + ["causal"] * bool(shape.get("causal")))
+
+
+def operation(name: str) -> str:
+    """Return what an operation times: "layer, forward + backward"; empty of attention's forward pass."""
+    last = name.rpartition(":")[2]
+    return "" if last == "attention" else OPERATION.get(last, last)
 
 
 def _heads(heads: int, kv_heads: int) -> str:

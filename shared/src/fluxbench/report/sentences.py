@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from fluxbench.analysis.groups import Group, has_flag, is_launch_bound, reference_variant
 from fluxbench.analysis.ranking import Ranked, faster_in_burst
 from fluxbench.core.formatting import first, interval, plus_minus
-from fluxbench.operations.words import describe
+from fluxbench.operations.words import describe, operation
 from fluxbench.operations.workload import Workload
 from fluxbench.records.schema import BURST, SUSTAINED, Record
 from fluxbench.records.status import FlagKind, Status
@@ -32,9 +32,9 @@ INTERVALS = "95% intervals in brackets or half of one after ±"
 
 
 def title(group: Group) -> str:
-    """Return a group's name, with its operation where that is not attention."""
-    operation = group.operation.rpartition(":")[2]
-    return group.name if operation == "attention" else f"{group.name} ({operation})"
+    """Return a group's name, with what is timed where that is not attention's forward pass."""
+    timed = operation(group.operation)
+    return f"{group.name} ({timed})" if timed else group.name
 
 
 def shape(group: Group) -> str:

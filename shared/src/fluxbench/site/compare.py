@@ -12,7 +12,7 @@ from typing import Any
 from fluxbench.analysis.groups import has_time, is_launch_bound, is_replayed
 from fluxbench.core.formatting import reason
 from fluxbench.operations.precision import QUANTIZED
-from fluxbench.operations.words import describe
+from fluxbench.operations.words import describe, operation
 from fluxbench.operations.workload import BYTES_PER_ELEMENT, Workload
 from fluxbench.records import method
 from fluxbench.records.schema import BURST, SUSTAINED, Record, Timing
@@ -137,11 +137,11 @@ def _variant(name: str, kernel: str, form: str) -> dict[str, Any]:
 
 def _workload(workload: Workload) -> dict[str, Any]:
     """Return a workload with what its rows need of it."""
-    operation = "" if workload.operation == "attention" else f", {workload.operation}"
+    timed = operation(workload.operation)
     cost = workload.cost
     return {
         "name": workload.name,
-        "shape": describe(workload) + operation,
+        "shape": ", ".join(filter(None, [describe(workload), timed])),
         "flops": cost.flops,
         "bytes": cost.min_bytes,
     }
