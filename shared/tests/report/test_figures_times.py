@@ -60,6 +60,15 @@ class TestLatency:
         assert "FlexAttention, compiled 0.500" in texts(drawing("latency", *SMALL, *forms).svg)
         assert "FlexAttention 0.100 at 448" in texts(drawing("latency", *SMALL, forms[0]).svg)
 
+    def test_lines_that_lie_over_each_other_are_drawn_side_by_side(self) -> None:
+        ms = {"flex": 0.5, "triton_flash": 0.502, "torch_math": 0.6}
+        drawn = drawing("latency", *(record(name, one, ms[name]) for name in ms for one in (SHORT, LONG)))
+        x = {name: x for text, (x, _) in marks(drawn.svg).items() for name in ms if text.startswith(f"{name} at 512 ")}
+        assert x["flex"] + 5 == pytest.approx(x["triton_flash"])
+        assert x["flex"] < x["torch_math"] < x["triton_flash"]
+        assert "Lines that nowhere differ by more than 1% are drawn side by side." in said(drawn)
+        assert "side by side" not in said(small("latency"))
+
     @pytest.mark.parametrize("kernels", [12, 13])
     def test_of_many_kernels_the_fastest_are_drawn_and_all_in_the_fold(self, kernels: int) -> None:
         ms = {f"kernel_{index}": 0.5 + 0.1 * index for index in range(kernels)}

@@ -36,6 +36,8 @@ _LOG_FROM = 16.0  # quotient of the largest x and the smallest from which on the
 _NARROW_PT = 240.0  # height of the plot on a phone
 _CROWD = 12  # curves; of more the closest to the fastest are drawn
 _CLOSE = 2.0  # those up to so many times the lowest
+_SAME = 0.01  # curves that nowhere differ by more lie over each other, as of one kernel under two names
+_ASIDE_PT = 5.0  # by how much these are moved apart
 _PANEL_PT = 100.0
 _PANEL_ROW_PT = _PANEL_PT + 50.0
 _AXIS_PT = 40.0  # room for the numbers of a y-axis
@@ -89,6 +91,8 @@ def _part(group: Group) -> Part | None:
         "Numbers are ms at the last point. One line per kernel: the reference itself, of the others the simplest form "
         "that none of their other forms beats.",
     ]
+    if any(_shifts(shown)):
+        notes.append(f"Lines that nowhere differ by more than {_SAME:.0%} are drawn side by side.")
     if any(map(is_launch_bound, passed)):
         notes.append("Times with h have no interval, and a kernel's line ends in one only if all its forms do.")
     more = [*_overview(NARROW, group, every, reference)] if is_crowd else []
@@ -125,6 +129,25 @@ def _close_to_fastest(group: Group, shown: list[Curve]) -> list[Curve]:
     return [curve for ms, curve in ends if ms <= _CLOSE * lowest]
 
 
+def _shifts(shown: list[Curve]) -> list[float]:
+    """Return by how many points each curve is moved aside, so that none is hidden below another."""
+    sets: list[list[int]] = []
+    for index, curve in enumerate(shown):
+        of_same = next((members for members in sets if _lie_together(shown[members[0]], curve)), None)
+        if of_same is None:
+            sets.append([index])
+        else:
+            of_same.append(index)
+    place = {index: rank - (len(members) - 1) / 2 for members in sets for rank, index in enumerate(members)}
+    return [_ASIDE_PT * place[index] for index in range(len(shown))]
+
+
+def _lie_together(one: Curve, other: Curve) -> bool:
+    """Whether two curves have the same lengths and nowhere differ by more than `_SAME`."""
+    times, others = ({each.workload.x: timing_of(each).median_ms for each in curve} for curve in (one, other))
+    return times.keys() == others.keys() and all(abs(math.log(times[x] / others[x])) <= _SAME for x in times)
+
+
 def _overview(layout: Layout, group: Group, shown: list[Curve], reference: str | None) -> list[Strip]:
     texts = [
         f"{variants.label(curve[-1].variant)} {_last(group, curve)}{', reference' * (curve[-1].variant == reference)}"
@@ -142,8 +165,8 @@ def _overview(layout: Layout, group: Group, shown: list[Curve], reference: str |
         curves.log_y(plot, low, high, curves.tick_multiples(low, high))
         _scale_x(plot, group, width, layout.character_pt)
         plot.set_xlabel(group.axis)
-        for curve in shown:
-            _draw_curve(plot, group, curve, shift_pt=0, size_pt=6)
+        for curve, shift_pt in zip(shown, _shifts(shown), strict=True):
+            _draw_curve(plot, group, curve, shift_pt=shift_pt, size_pt=6)
         if beside:
             curves.label_ends(plot, width, height, ends, SMALL_PT)
 
