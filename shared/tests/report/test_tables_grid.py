@@ -195,6 +195,12 @@ def test_the_csv_has_a_row_for_each_shape_and_variant_whatever_came_of_it() -> N
     assert (lost["device_ms"], lost["reason"]) == (None, "asked for 96 GiB with 12 GiB free")
 
 
+def test_a_map_is_drawn_where_no_speedup_is_known_well() -> None:
+    found = speedup.draw(results(timed(EAGER, SHAPE, 0.08, ci=0.6), timed(NATIVE, SHAPE, 0.02)))
+    assert found
+    assert "?" in "".join(texts(found.svg))
+
+
 def test_the_published_columns_are_speedups_of_their_own_source_and_never_times() -> None:
     blocks = grid_published.blocks(SOME)
     row = rows_of(table_of(blocks, "Speed over eager attention, the least and the largest"))[0]

@@ -44,7 +44,7 @@ def draw(results: Results) -> Drawing | None:
     if not found:
         return None
     gains = [gain.value for grid in found for point in grid.points if (gain := _gain(point)) and not _is_vague(gain)]
-    most = max(_FULL_AT_LEAST, *gains)
+    most = max([_FULL_AT_LEAST, *gains])
     graphs = any(grid.is_replayed for grid in found)
 
     def svg(layout: Layout) -> str:
