@@ -143,6 +143,17 @@ def test_a_cell_that_is_still_to_run_at_other_workloads_does_not_count(growing: 
     assert growing.shown("shown") == "shown torch_math=1.0 torch_native=1.0"
 
 
+def test_a_cell_at_other_workloads_does_not_count_beside_one_that_was_run_again(growing: Machine) -> None:
+    growing.build()
+    growing.monkeypatch.setenv("FLUXBENCH_WORKLOADS", "flux1-512px-t128")
+    growing.settings = dataclasses.replace(growing.settings, workloads=("flux1-512px-t128",))
+    growing.build("first")
+    assert growing.shown("shown").endswith(" shown torch_math=1.0")
+    assert growing.shown("second").startswith("Stale on this machine: workloads ")
+    assert growing.build().problems == ()
+    assert growing.shown("shown") == "shown torch_math=1.0 torch_native=1.0"
+
+
 def test_a_page_so_far_that_cannot_be_drawn_is_a_line_and_the_build_goes_on(growing: Machine) -> None:
     growing.monkeypatch.setenv("REFUSED", "torch_math=1.0")
     stream = io.StringIO()

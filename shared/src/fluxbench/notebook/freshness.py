@@ -66,11 +66,17 @@ class Freshness:
     state: State
     reasons: tuple[str, ...]
     result: Result | None
+    at_other_workloads: bool = False  # records of a measuring cell that are not to be shown beside those of now
 
     @property
     def holds(self) -> bool:
         """Whether the result is one of this machine as it is now."""
         return self.state in (State.FRESH, State.RETRYABLE)
+
+    @property
+    def shown(self) -> Result | None:
+        """The result that tables and figures are drawn from: none at other workloads than those of now."""
+        return None if self.at_other_workloads else self.result
 
 
 def check(document: Document, store: Store, device: Device, settings: Settings) -> dict[str, Freshness]:
@@ -135,8 +141,10 @@ def check_cell(
     now = depends_on(code, document, device, settings)  # first: what is wrong with the machine ends the check
     result = store.last_good(code.id)
     latest = store.latest(code.id)
+    at_others = document.is_measuring(code) and _at_other_workloads(result, now)
     if latest and latest.run.failure:
-        return Freshness(state=State.FAILED, reasons=(f"its last run failed: {latest.run.failure}",), result=result)
+        reason = f"its last run failed: {latest.run.failure}"
+        return Freshness(state=State.FAILED, reasons=(reason,), result=result, at_other_workloads=at_others)
     if result is None:
         reason = "its result is damaged" if store.numbers(code.id) else "it was never run here"
         return Freshness(state=State.MISSING, reasons=(reason,), result=None)
@@ -146,10 +154,18 @@ def check_cell(
         reasons.append("the cell's first line changed")
     reasons += _of_needs(code, result, needed)
     if reasons:
-        return Freshness(state=State.STALE, reasons=tuple(reasons), result=result)
+        return Freshness(state=State.STALE, reasons=tuple(reasons), result=result, at_other_workloads=at_others)
     if document.is_measuring(code) and (retryable := _retryable(result)):
         return Freshness(state=State.RETRYABLE, reasons=(retryable,), result=result)
     return Freshness(state=State.FRESH, reasons=(), result=result)
+
+
+def _at_other_workloads(result: Result | None, now: Fingerprint) -> bool:
+    """Whether a measuring cell's records are of other workloads than it has now."""
+    if not result or not result.records:
+        return False
+    measured = result.records[0].fingerprint
+    return any(measured.get(key) != now.get(key) for key in ("workloads", "shapes"))
 
 
 def _differences(result: Result, now: Fingerprint, is_measuring: bool) -> Iterator[str]:

@@ -26,7 +26,6 @@ from fluxbench.notebook.store import Result, Run
 from fluxbench.records import fingerprint
 from fluxbench.records.status import Status
 
-_OF_WORKLOADS = ("workloads", "shapes")  # keys of a fingerprint
 _RELOAD_S = 10  # a browser that shows an unfinished page loads it again after so many seconds
 
 
@@ -48,7 +47,6 @@ class GrowingPage:
         self._measuring = [code.id for code in document.cells if document.is_measuring(code)]
         self._drawn: dict[str, Result] = {}
         self._early: dict[str, Result] = {}  # by cell, while it measures
-        self._asked: dict[str, list[object]] = {}  # `_of_workloads` of a cell
         self._snapshot: Snapshot | None = None  # of the page that is there
 
     def grow(self, snapshot: Snapshot, at_once: int, check: Interrupted) -> None:
@@ -171,29 +169,16 @@ class GrowingPage:
         """
         if need in self._early and need in snapshot.pending:
             return self._early[need]
-        result = self._drawn.get(need) or snapshot.cells[need].result
+        result = self._drawn.get(need) or snapshot.cells[need].shown
         if not result or need not in snapshot.pending or need in self._drawn:
             return result
         records = result.records or ()
         if not records:
             return result
-        if self._of_workloads(need) != [records[0].fingerprint.get(key) for key in _OF_WORKLOADS]:
-            return None
         version = recording.method_version(records[0].notebook, (one.workload for one in records), self._device)
         now = fingerprint.of_device(self._device), version
         others = any(fingerprint.not_comparable((one.fingerprint, one.method_version), now) for one in records)
         return None if others else result
-
-    def _of_workloads(self, need: str) -> list[object]:
-        """Return what tells the workloads that a measuring cell will measure from others."""
-        if need not in self._asked:
-            document = self._place.document
-            try:
-                depends = depends_on(document.find(need), document, self._device, self._settings)
-            except SetupError:  # which the cell will say
-                depends = {}
-            self._asked[need] = [depends.get(key) for key in _OF_WORKLOADS]
-        return self._asked[need]
 
     @contextlib.contextmanager
     def _noting(self) -> Iterator[None]:

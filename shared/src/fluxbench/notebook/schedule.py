@@ -199,7 +199,7 @@ class Schedule:
             one.progress = progress
 
         code = one.code
-        inputs = {need: result for need in code.needs if (result := self._cells[need].result)}
+        inputs = {need: result for need in code.needs if (result := self._cells[need].shown)}
         order = {ORDER: str(self._measuring.index(code.id))} if code.id in self._measuring else {}
         gives_way = self._count(measuring=True) > 0
         sharing = self._width.measuring if order else 1
