@@ -101,7 +101,8 @@ class CapturedCalls:
                 first = call(inputs[-1 if long else 0])
                 before = copies(first) if long else {}
                 del first
-                if long or torch.cuda.mem_get_info()[0] < ((pool and pool.spare) or _needed()):
+                free, total = torch.cuda.mem_get_info()
+                if long or free < ((pool and pool.spare) or _needed(total)):
                     torch.cuda.empty_cache()
                 handle = pool.handle if pool else None
                 self._graph.capture_begin(pool=handle)
@@ -200,10 +201,10 @@ def _differing(differences: Sequence[Mapping[str, torch.Tensor]]) -> list[str | 
     return found
 
 
-def _needed() -> float:
-    """Return how many bytes must be free before a capture of calls that may take any memory, after one of them."""
+def _needed(total: int) -> float:
+    """Return how many of a GPU's bytes must be free before a capture of calls that may take any, after one of them."""
     cached = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-    return float(max(_SPARE * torch.cuda.mem_get_info()[1], cached))
+    return max(_SPARE * total, float(cached))
 
 
 @functools.cache

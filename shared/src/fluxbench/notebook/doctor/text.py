@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from fluxbench.core.formatting import first
 from fluxbench.device.describe import describe
 
 if TYPE_CHECKING:
@@ -72,8 +73,7 @@ def _few(named: Sequence[VariantHere]) -> str:
     if not (will and will_not):
         return count
     names = min(will, will_not, key=len)
-    more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
-    return f"{count}{', without' if names is will_not else ':'} {', '.join(names[:_FEW])}{more}"
+    return f"{count}{', without' if names is will_not else ':'} {first(names, _FEW)}"
 
 
 def _variants(examination: Examination) -> list[str]:

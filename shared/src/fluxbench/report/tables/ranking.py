@@ -156,8 +156,7 @@ def _best(group: Group, places: Mapping[str, Sequence[Ranked]]) -> dict[str, lis
     room = MOST - sum(len(best[kind]) for kind in best if kind != EXACT)
     of_base = [place for place in best[EXACT][room:] if place.record in base]
     best[EXACT] = [*best[EXACT][: max(0, room - len(of_base))], *of_base]
-    left = {kind: best[kind] for kind in CLASSES if kind in best}
-    return {kind: sorted(entries, key=_place_and_time) for kind, entries in left.items()}
+    return {kind: sorted(best[kind], key=_place_and_time) for kind in CLASSES if kind in best}
 
 
 def _place_and_time(place: Ranked) -> tuple[int, float]:
