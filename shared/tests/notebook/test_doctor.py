@@ -4,95 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
-from collections import namedtuple
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import CPU, GPU, REPOSITORY, clean, executable, fake_uv, interpreter, uv_calls, without_uv
+from doctors import H200, Machine, made_up, variant
+from fakes import CPU, GPU, REPOSITORY, uv_calls, without_uv
 
 from fluxbench import cli, variants
 from fluxbench.core.settings import Settings
-from fluxbench.device import detect, nvidia
-from fluxbench.device.model import Device
-from fluxbench.notebook.doctor.examination import Examination, VariantHere, examine
+from fluxbench.notebook.doctor.examination import Examination
 from fluxbench.notebook.doctor.tools import tools
 
-H200 = dataclasses.replace(GPU, name="NVIDIA H200")
-Usage = namedtuple("Usage", "total used free")  # what shutil.disk_usage returns
 EXCLUDED = "torch_math_compile_ma"  # from an H200's page
-
-
-@dataclasses.dataclass
-class Machine:
-    """A made-up machine, healthy until a test takes something away."""
-
-    folder: Path
-    monkeypatch: pytest.MonkeyPatch
-    settings: Settings
-
-    @property
-    def notebook(self) -> Path:
-        return self.folder / "notebooks" / "flux.md"
-
-    def is_a(self, device: Device, *others: str) -> None:
-        self.monkeypatch.setattr(detect, "detect", lambda: device)
-        self.monkeypatch.setattr(nvidia, "other_processes", lambda device: others)
-
-    def has_free(self, gigabytes: float) -> None:
-        self.monkeypatch.setattr("shutil.disk_usage", lambda path: Usage(0, 0, int(gigabytes * 1e9)))
-
-    def has_programs(self, *names: str) -> None:
-        for name in names:
-            executable(self.folder / "programs" / name, "")
-
-    def lacks_program(self, name: str) -> None:
-        (self.folder / "programs" / name).unlink()
-
-    def sets(self, **changes: Any) -> None:
-        self.settings = dataclasses.replace(self.settings, **changes)
-
-    def uses(self, **packages: str) -> None:
-        """Measure with an interpreter that has these packages and runs no code."""
-        self.sets(python=str(interpreter(self.folder / "python", **packages)))
-
-    def rewrite(self, old: str, new: str, name: str = "flux.md") -> None:
-        """Write the notebook with a change, as another one where another name is given."""
-        text = self.notebook.read_text(encoding="utf-8")
-        assert old in text
-        if name == "flux.md":
-            self.notebook.unlink()
-        self.notebook.with_name(name).write_text(text.replace(old, new), encoding="utf-8")
-
-    def examine(self) -> Examination:
-        return examine(self.settings)
-
-    def reason(self, name: str) -> str | None:
-        return variant(self.examine(), name).reason
 
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    clean(monkeypatch)
-    for name in ("CC", "CXX", "CUDA_VISIBLE_DEVICES"):
-        monkeypatch.delenv(name, raising=False)
-    fake_uv(tmp_path, monkeypatch)
-    (tmp_path / "environment").symlink_to(REPOSITORY / "environment")
-    (tmp_path / "notebooks").mkdir()
-    (tmp_path / "notebooks" / "flux.md").symlink_to(REPOSITORY / "notebooks" / "flux.md")
-    found = Machine(tmp_path, monkeypatch, Settings(root=tmp_path, cache=tmp_path / "cache"))
-    found.has_programs("g++", "gcc", "git")
-    monkeypatch.setenv("PATH", str(tmp_path / "programs"))
-    found.is_a(CPU)
-    found.has_free(100)
-    return found
-
-
-def variant(found: Examination, name: str) -> VariantHere:
-    [here] = [here for here in found.variants if here.variant == name]
-    return here
+    return made_up(tmp_path, monkeypatch)
 
 
 def running(found: Examination) -> set[str]:
@@ -118,64 +48,6 @@ def test_on_a_healthy_cpu_the_required_variants_run_and_the_others_have_a_reason
     for detailed in (False, True):
         text = " ".join(found.text(detailed=detailed).split())
         assert text.count(no_gpu) == 1  # variants with one reason share a sentence
-
-
-def test_without_a_notebook_the_text_is_short_and_says_first_what_is_lacking_then_what_will_run(
-    machine: Machine,
-) -> None:
-    machine.rewrite('"triton_flash"', '"triton_flash_tf32"', name="other.md")
-    machine.monkeypatch.setenv("FLUXBENCH_ALL", "1")
-    lines = machine.examine().text().splitlines()
-    assert lines[0] == "Device: target cpu, configured in environment/targets.toml"
-    assert "settings          FLUXBENCH_ALL=1" in "\n".join(lines)
-    after = lines[lines.index("Nothing is lacking.") + 1 :]
-    assert after[:4] == [
-        "",
-        "What will run of the variants that each notebook names",
-        "  flux.md   5 of 55: torch_flash, torch_flash_copy, torch_math, torch_native, flex",
-        "  other.md  5 of 55: torch_flash, torch_flash_copy, torch_math, torch_native, flex",
-    ]
-    assert len(lines) < 30
-    machine.has_free(0.05)
-    lines = machine.examine().text().splitlines()
-    assert lines.index("What is lacking:") < lines.index("What will run of the variants that each notebook names")
-    machine.is_a(H200)
-    assert "  flux.md   54 of 55, without torch_math_compile_ma" in machine.examine().text().splitlines()
-    machine.lacks_program("gcc")
-    assert re.search(r"flux.md .* without (\w+, ){5}\w+ and \d+ more", " ".join(machine.examine().text().split()))
-
-
-def test_what_runs_in_one_notebook_and_not_in_another_is_said_of_each(machine: Machine) -> None:
-    machine.notebook.with_name("backward.md").symlink_to(REPOSITORY / "notebooks" / "backward.md")
-    lines = machine.examine().text().splitlines()
-    assert "  backward.md  3 of 34: torch_flash, torch_math, torch_native" in lines
-    assert "  flux.md      5 of 55: torch_flash, torch_flash_copy, torch_math, torch_native, flex" in lines
-    assert [line.split(maxsplit=1)[1] for line in lines if "no backward" in line] == [
-        "FlexAttention has no backward pass on a CPU"
-    ]
-
-
-def test_of_one_notebook_everything_is_listed_and_nothing_of_others(
-    machine: Machine, capsys: pytest.CaptureFixture[str]
-) -> None:
-    machine.monkeypatch.setattr(Settings, "load", lambda: machine.settings)
-    other = machine.notebook.with_name("other.md")
-    other.symlink_to(REPOSITORY / "notebooks" / "scaling.md")
-    assert cli.main(["doctor", str(machine.notebook)]) == 0
-    text = " ".join(capsys.readouterr().out.split())
-    assert "torch_flash, torch_flash_copy, torch_math, torch_native, flex: will run" in text
-    assert "Workloads flux1-512px-t128, flux1-512px-t320, flux1-512px-t512 Measured" in text
-    assert "pinned: torch==2.13.0 numpy==2.4.6 by flux.md/sdpa" in text
-    assert all(name in text for name in ("uv's cache ", "C++ compiler "))
-    assert "other.md" not in text
-    assert cli.main(["doctor", str(other), "--json"]) == 0
-    assert {cell.partition("/")[0] for cell in json.loads(capsys.readouterr().out)["cells"]} == {"other.md"}
-    assert cli.main(["doctor", str(other.with_name("none.md"))]) == 1
-    text = " ".join(capsys.readouterr().out.split())
-    assert "What is lacking: - none.md cannot be built: there is no notebook " in text
-    other.with_name("prose.md").write_text("```python id=a\n1\n```\n", encoding="utf-8")
-    assert cli.main(["doctor", str(other.with_name("prose.md"))]) == 0
-    assert "Nothing is lacking. Variants none Workloads none " in " ".join(capsys.readouterr().out.split())
 
 
 def test_on_a_healthy_gpu_everything_runs_but_what_its_target_excludes(machine: Machine) -> None:
