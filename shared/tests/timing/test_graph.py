@@ -36,9 +36,11 @@ def test_a_call_that_waits_for_the_device_is_refused_and_the_device_stays_usable
     assert torch.ones(2, device="cuda").sum().item() == 2
 
 
-def test_memory_is_given_back_after_a_capture_that_failed() -> None:
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_memory_is_given_back_after_a_capture_that_failed(is_shared: bool) -> None:
+    pool = GraphPool(torch.device("cuda")) if is_shared else None
     with pytest.raises(GraphRefused):
-        CapturedCalls(lambda x: {"out": x * float(x.sum().item())}, slots(), GraphPool(torch.device("cuda")))
+        CapturedCalls(lambda x: {"out": x * float(x.sum().item())}, slots(), pool)
     kept = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
     del kept
     before = torch.cuda.memory_reserved()

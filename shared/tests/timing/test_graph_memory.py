@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -42,6 +43,8 @@ def _without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "current_stream", Stream)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (0, 1 << 30))
     monkeypatch.setattr(torch.cuda, "stream", lambda _: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 1))
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
 
 
 @pytest.mark.parametrize(
@@ -118,13 +121,40 @@ def test_a_long_call_is_made_once_before_its_capture_and_its_replay_is_compared_
             static.fill_(self.value)
 
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Returns)
-    CapturedCalls(call, [torch.ones(2)], long=True)
+    given = {"step": call}, {"step": [torch.ones(2)]}, torch.device("cpu")
+    captured_by_name(*given, long=True)
     assert (len(calls), len(freed)) == (2, 2)  # before the capture, which gives memory back, and in it
-    CapturedCalls(call, [torch.ones(2)])
+    captured_by_name(*given, long=False)
     assert (len(calls), len(freed)) == (5, 2)
     Returns.value = 3.0
     with pytest.raises(GraphRefused, match="another out than a call"):
-        CapturedCalls(call, [torch.ones(2)], long=True)
+        captured_by_name(*given, long=True)
+
+
+def test_of_large_calls_whose_graphs_share_memory_none_is_made_beside_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two calls of 60 of 100 GB each, whose graphs take turns in 60 GB, which only graphs can use."""
+    holding: weakref.WeakSet[Graph] = weakref.WeakSet()
+    capturing: list[Graph] = []
+
+    class Captures(Graph):
+        def capture_begin(self, pool: object = None) -> None:
+            capturing.append(self)
+
+        def capture_end(self, pool: object = None) -> None:
+            capturing.clear()
+
+    def call(x: torch.Tensor) -> dict[str, Any]:
+        if capturing:
+            holding.update(capturing)
+        elif holding:
+            raise torch.OutOfMemoryError("no memory")
+        return {"out": x * 2}
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Captures)
+    monkeypatch.setattr(graph, "_differing", lambda differences: [None for _ in differences])
+    names = ("one", "other")
+    inputs = {name: [torch.ones(2)] for name in names}
+    assert list(captured_by_name(dict.fromkeys(names, call), inputs, torch.device("cpu"), long=False)) == [*names]
 
 
 def test_graphs_after_one_that_was_refused_share_other_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -78,8 +78,9 @@ class CapturedCalls:
 
     Raises `GraphRefused` where a call cannot be captured (it waits for the device, or uses another stream), where a
     replay returns something else than a call, and where a call has no memory beside the graph's own. `pool`: shared
-    with other graphs, it tells what replays return; None: the graph has one of its own. `long`: a call takes up to a
-    second, or all memory, so a replay is compared with the call before the capture, and none is made beside the graph.
+    with other graphs, it tells what replays return; None: the graph has one of its own. `before`: what the last of the
+    calls returned on the stream of captures (`called_before`), with which a replay is then compared, so that no call is
+    made beside the graph.
     """
 
     def __init__(
@@ -87,40 +88,26 @@ class CapturedCalls:
         call: Callable[[Any], Mapping[str, object]],
         inputs: Sequence[Any],
         pool: GraphPool | None = None,
-        *,
-        long: bool = False,
+        before: Mapping[str, object] | None = None,
     ) -> None:
-        try:
+        with _refused(pool), _on_stream():
             self._graph = torch.cuda.CUDAGraph()
-            stream = _stream()
-            stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
-                if long:  # what torch keeps for another stream is of no use on this one
-                    torch.cuda.empty_cache()
-                # What a library prepares at its first call on a stream; not the last, with which a replay is compared.
-                first = call(inputs[-1 if long else 0])
-                before = copies(first) if long else {}
-                del first
-                free, total = torch.cuda.mem_get_info()
-                if long or free < ((pool and pool.spare) or _needed(total)):
-                    torch.cuda.empty_cache()
-                handle = pool.handle if pool else None
-                self._graph.capture_begin(pool=handle)
-                try:
-                    for each in inputs:
-                        self._outputs = call(each)
-                except BaseException:
-                    self._abandon(handle)
-                    raise
-                self._graph.capture_end()
-            torch.cuda.current_stream().wait_stream(stream)
-        except Exception as error:
-            if pool:
-                pool.leave()
-            line = str(error).strip().splitlines() or [""]
-            raise GraphRefused(f"{type(error).__name__}: {line[0][:200]}") from error
+            if before is None:
+                call(inputs[0])  # what a library prepares at its first call on a stream; not the call that is compared
+            free, total = torch.cuda.mem_get_info()
+            if before is not None or free < ((pool and pool.spare) or _needed(total)):
+                torch.cuda.empty_cache()
+            handle = pool.handle if pool else torch.cuda.graph_pool_handle()
+            self._graph.capture_begin(pool=handle)
+            try:
+                for each in inputs:
+                    self._outputs = call(each)
+            except BaseException:
+                self._abandon(handle)
+                raise
+            self._graph.capture_end()
         try:
-            self.differences = self._differences(lambda: before if long else call(inputs[-1]))
+            self.differences = self._differences(lambda: call(inputs[-1]) if before is None else before)
         except torch.OutOfMemoryError as error:
             raise GraphRefused("a call has too little memory beside that of its graph") from error
         if pool:
@@ -138,9 +125,9 @@ class CapturedCalls:
         try:
             self._graph.capture_end()
         except RuntimeError:
-            if handle:  # until torch's allocator is told, it gives nothing back: of 2.11 pytorch/pytorch 180395
-                with contextlib.suppress(RuntimeError, AttributeError):
-                    torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), handle)
+            # Until torch's allocator is told, it gives nothing back: of 2.11 pytorch/pytorch 180395
+            with contextlib.suppress(RuntimeError, AttributeError):
+                torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), handle)
 
     def _differences(self, call: Callable[[], Mapping[str, object]]) -> dict[str, torch.Tensor]:
         """Return the relative L2 difference of each output of a replay from that of a call."""
@@ -158,7 +145,7 @@ class CapturedCalls:
 
 
 def captured_by_name(
-    calls: dict[str, Callable[[Any], Mapping[str, object]]],
+    calls: Mapping[str, Callable[[Any], Mapping[str, object]]],
     inputs: Mapping[str, Sequence[Any]],
     device: torch.device,
     *,
@@ -167,27 +154,42 @@ def captured_by_name(
     """Return each of some calls, with all inputs of its name, as a graph.
 
     They share memory, as those of a model's steps would each keep gigabytes. The last is made first: where it needs
-    most, the others find enough. `long` as in `CapturedCalls`, which also says what is raised.
+    most, the others find enough. Where calls are `long`, or lack memory beside graphs, all are made once before the
+    first capture, and none beside graphs. What lacks memory is tried once more. Raises `GraphRefused`.
     """
+    try:
+        return _captured(calls, inputs, device, long=long)
+    except GraphRefused as error:
+        if not error.lack:
+            raise
+    gc.collect()  # what was captured holds memory
+    return _captured(calls, inputs, device, long=True)
+
+
+def _captured(
+    calls: Mapping[str, Callable[[Any], Mapping[str, object]]],
+    inputs: Mapping[str, Sequence[Any]],
+    device: torch.device,
+    *,
+    long: bool,
+) -> dict[str, CapturedCalls]:
+    names = [*reversed(calls)]
+    before = {name: called_before(calls[name], inputs[name]) for name in names} if long else {}
     pool = GraphPool(device)
-    graphs = {name: _captured(call, inputs[name], pool, long=long) for name, call in reversed(calls.items())}
+    graphs = {name: CapturedCalls(calls[name], inputs[name], pool, before.get(name)) for name in names}
     for why in pool.refused().values():
         raise GraphRefused(why)
     return {name: graphs[name] for name in calls}
 
 
-def _captured(
-    call: Callable[[Any], Mapping[str, object]], inputs: Sequence[Any], pool: GraphPool, *, long: bool
-) -> CapturedCalls:
-    """Return calls as a graph; what lacks memory is tried as a long call, after all that is of no use is given back."""
-    try:
-        return CapturedCalls(call, inputs, pool, long=long)
-    except GraphRefused as error:
-        if not error.lack:
-            raise
-    pool.leave()
-    gc.collect()
-    return CapturedCalls(call, inputs, pool, long=True)
+def called_before(call: Callable[[Any], Mapping[str, object]], inputs: Sequence[Any]) -> dict[str, object]:
+    """Return a copy of what the last of some calls returns, on the stream of captures, of which there are none yet.
+
+    What torch keeps for another stream is of no use there, so it is given back. Raises `GraphRefused`.
+    """
+    with _refused(None), _on_stream():
+        torch.cuda.empty_cache()
+        return copies(call(inputs[-1]))
 
 
 def _differing(differences: Sequence[Mapping[str, torch.Tensor]]) -> list[str | None]:
@@ -205,6 +207,28 @@ def _needed(total: int) -> float:
     """Return how many of a GPU's bytes must be free before a capture of calls that may take any, after one of them."""
     cached = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
     return max(_SPARE * total, float(cached))
+
+
+@contextlib.contextmanager
+def _refused(pool: GraphPool | None) -> Iterator[None]:
+    """Raise `GraphRefused` for whatever is raised, after which graphs of the pool share other memory."""
+    try:
+        yield
+    except Exception as error:
+        if pool:
+            pool.leave()
+        line = str(error).strip().splitlines() or [""]
+        raise GraphRefused(f"{type(error).__name__}: {line[0][:200]}") from error
+
+
+@contextlib.contextmanager
+def _on_stream() -> Iterator[None]:
+    """Let work be put on the stream of captures, in order with that before and after it."""
+    stream = _stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        yield
+    torch.cuda.current_stream().wait_stream(stream)
 
 
 @functools.cache
