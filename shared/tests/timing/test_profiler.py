@@ -85,6 +85,8 @@ def test_on_a_gpu_shares_are_of_the_time_of_its_kernels(recorded: list[Kernel]) 
         ("copy", round(25 / 106, 4), "copies"),
     ]
     assert [each["part"] for each in seen.kernels].count("attention") == 6  # with the six largest, one of them a copy
+    assert seen.names[:2] == ["flash", "copy"]
+    assert {*seen.names} == {"flash", "copy", "idle", *(f"k{index}" for index in range(6))}
     assert seen.profiler_ms == pytest.approx(0.106)
 
 

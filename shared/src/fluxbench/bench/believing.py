@@ -62,9 +62,9 @@ def doubt(collected: Collected, taken: Sequence[ProcessSeries], workload: str, *
 def another_kernel(checked: Sequence[KernelShare], ran: Sequence[str]) -> str | None:
     """Return which kernel ran in the first process, which checks a variant, and which later, if these are two, or None.
 
-    `checked` are the largest kernels of a call in the first process, and `ran` the names of those in a later one,
-    largest first; with those of the attention. Two that take about as long may come in either order. So the
-    largest of each call must be among those of the other, and the largest of the attention among those that ran.
+    `checked` are the largest kernels of a call in the first process, with those of the attention, and `ran` the names
+    of all in a later one, largest first. Which of several short ones seems to be the largest is chance. So the largest
+    of each call must be among those of the other, and the largest of the attention among those that ran.
 
     Of a call that has matrix products beside its attention, as a layer has, the attention alone is compared. cuBLAS
     chooses the products' kernels in each process, and which of a layer's many kernels seems to be the largest depends

@@ -186,7 +186,7 @@ class Timed(_Event, frozen=True, kw_only=True, tag="timed"):
     cupti: dict[str, KernelTimes] = {}  # by workload; first process
     unprofiled: tuple[str, ...] = ()  # workloads at which the profiler was not asked
     repeated_over_new: dict[str, Positive] = {}  # by workload; first two processes, on a GPU
-    kernels: dict[str, list[str]] = {}  # of a call, largest first, by workload; later processes, on a GPU
+    kernels: dict[str, list[str]] = {}  # all of a call, largest first, by workload; later processes, on a GPU
     began: float
     took_s: NotNegative  # alone on the device
     slept_s: float

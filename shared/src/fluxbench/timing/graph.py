@@ -173,7 +173,7 @@ def _captured(
     *,
     long: bool,
 ) -> dict[str, CapturedCalls]:
-    names = [*reversed(calls)]
+    names = [*calls][::-1]
     before = {name: called_before(calls[name], inputs[name]) for name in names} if long else {}
     pool = GraphPool(device)
     graphs = {name: CapturedCalls(calls[name], inputs[name], pool, before.get(name)) for name in names}

@@ -35,6 +35,7 @@ class Profile:
     # {"name", "share", "part"}: the six largest, and those of the attention; on a CPU torch's operators. Where other
     # processes take turns on the device, a kernel that is interrupted seems to be longer.
     kernels: list[dict[str, Any]]
+    names: list[str]  # of all kernels, the largest first
     profiler_ms: float
     wall_ms: float
 
@@ -72,7 +73,8 @@ def profile_call(
     for name, spent in found:
         time_us[name] = time_us.get(name, 0.0) + spent
     kernels = _largest(time_us, part_of if on_gpu else None)
-    return out, Profile(kernels=kernels, profiler_ms=sum(time_us.values()) / 1e3, wall_ms=wall_ms)
+    names = sorted(time_us, key=lambda name: -time_us[name])
+    return out, Profile(kernels=kernels, names=names, profiler_ms=sum(time_us.values()) / 1e3, wall_ms=wall_ms)
 
 
 def _largest(times: Mapping[str, float], part_of: PartOf | None) -> list[dict[str, Any]]:

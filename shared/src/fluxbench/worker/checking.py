@@ -143,8 +143,8 @@ def make(
 ) -> tuple[Bound, list[str]]:
     """Build a variant and make the calls that are unlike later ones, of which nothing is judged.
 
-    With a device, also one that is profiled there, whose kernels are returned, the largest first: a library chooses
-    them by what the process has set or imported. What a call raises gets through.
+    With a device, also one that is profiled there, whose kernels are returned, all of them, the largest first: a
+    library chooses them by what the process has set or imported. What a call raises gets through.
     """
     operation = operations.find(workload.operation)
     bound = _bound(formed, workload)
@@ -154,7 +154,7 @@ def make(
         return bound, []
     parts = functools.partial(part_of, formed.variant, operation.attention(workload.shape), operation.parts)
     _, profile = profile_call(bound, inputs, profiled_on, parts)
-    return bound, [kernel["name"] for kernel in profile.kernels]
+    return bound, profile.names
 
 
 def _bound(formed: FormedVariant, workload: Workload) -> Bound:
