@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import cast
 
 import pytest
@@ -85,7 +85,7 @@ def test_no_seed_makes_a_right_kernel_wrong(dtype: str) -> None:
     assert [refused(kernels, case_of(64, 16, dtype, False, "normal", seed)) for seed in range(24)] == [{}] * 24
 
 
-def sampled(kernel: Kernel, contents: Contents, case: Case) -> list[Sampled]:
+def sampled(kernel: Callable[[Tensors], Tensors], contents: Contents, case: Case) -> list[Sampled]:
     """Return rows of three calls on each content, whose errors are the same each time."""
     rows = [Sampled.of(kernel(content.inputs), content, case) for content in contents.pool]
     return [each for each in rows for _ in range(3)]
@@ -106,6 +106,25 @@ def test_rows_of_timed_calls_pass_where_kernels_are_right(
     stale = [Sampled.of(right(made.pool[0].inputs), each, case) for each in made.pool]
     assert judge_rows(stale, case)
     assert judge_rows([Sampled(each, stale[0].rows) for each in made.pool[1:]], case)
+
+
+def test_a_kernel_that_is_just_right_when_it_is_checked_is_right_on_other_contents_too() -> None:
+    """Its errors are twice those of a right one, and take 0.7 to 1.2 of a head's budget."""
+    workload = workload_of(128, 16, "float32")
+    operation, right = operations.find(workload.operation), IN_FLOAT32["three products of TF32"]
+
+    def twice(inputs: Tensors) -> Tensors:
+        exact = operation.reference(workload.shape, inputs, torch.float64)
+        return {name: (2 * x.double() - exact[name]).float() for name, x in right(inputs).items()}
+
+    passed = 0
+    for seed in range(20):
+        case = Case.make(workload, "normal", seed, CPU)
+        if verdict(twice(case.inputs), case) is None:
+            passed += 1
+            made = Contents.make(workload, case, CPU, rotation=2, most=2, share=1.0, derived=True)
+            assert judge_rows(sampled(twice, made, case), case) is None
+    assert 10 < passed < 20
 
 
 @pytest.mark.parametrize(("seq_len", "head_dim", "dtype", "by_rows"), [CALLS[2], *LONG])

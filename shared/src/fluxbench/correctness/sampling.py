@@ -17,6 +17,11 @@ from fluxbench.correctness.questions import Question, answers, known
 from fluxbench.operations import host_numbers
 from fluxbench.operations.precision import EXACT
 
+# By how much more the few rows of timed calls may err together where each has its own scale: their error is that of one
+# or two rows, and differs from seed to seed. What is asked is whether they are of the kernel that was checked: one of
+# the next lower precision errs eight times as much or more.
+_OF_FEW_ROWS = 2.0
+
 
 @dataclass(frozen=True)
 class Sampled:
@@ -58,7 +63,7 @@ def verdict_on_rows(
     head, and that of each row within the budget of a row (`Case.budgets`). A head that is wrong in one call shows in
     all three. A row may have a large share s of the squares and errs as a row may: the square of the budget is that of
     a row by s, and that of a head by the rest. Where rows differ, under a causal mask, each has an allowance of its own
-    instead (`correctness.allowance`).
+    instead (`correctness.allowance`), of which the rows of a call or head may err twice as much together.
     """
     if wrong := next((each.wrong for each in sampled if each.wrong), None):
         return known(wrong)
@@ -109,7 +114,7 @@ def _by_row(
     rms, most = (each.index_select(0, places) for each in _allowed(name, pool, case, precision))
     for what, over, times in (("calls", (1, 2), None), ("heads", (0, 1), repeats[:, None, None])):
         error, norm = squares.sum(dim=tuple(dim + 1 for dim in over))
-        yield what, (error / norm).sqrt(), (together(rms.square(), over, times) / norm).sqrt()
+        yield what, (error / norm).sqrt(), _OF_FEW_ROWS * (together(rms.square(), over, times) / norm).sqrt()
     yield "rows", (squares[0] / units).sqrt().flatten(), (most / units.sqrt()).flatten()
 
 
