@@ -59,6 +59,21 @@ def test_sustained_intervals_follow_from_the_samples_of_the_whole_cell(tmp_path:
         assert problems(tmp_path, [reference, older]) == []
 
 
+def test_the_one_sample_for_which_a_host_was_not_late_is_not_too_short_and_one_beside_right_ones_is(
+    tmp_path: Path,
+) -> None:
+    for last_ms, kinds in (((12.0, 13.0, 0.8), set()), ((0.8, 0.82, 0.05), {Kind.SHORT_SAMPLE})):
+        events = [checked(REFERENCE)]
+        for process in range(3):
+            events += [READY, timed(REFERENCE, process, burst_ms=last_ms if process == 2 else (0.8, 0.81, 0.82))]
+        of = collected(events)
+        write_gzip(tmp_path / "sdpa.samples.json.gz", samples.to_json(of))
+        context = Context(cell=CELL, device=GPU, processes=3, fingerprint={}, measured_at="", powers={})
+        files.write(tmp_path / "sdpa.jsonl", recording.of_cell(of, [REFERENCE], [TINY], context))
+        found = verify([read(tmp_path / "sdpa.jsonl")])
+        assert {one.kind for one in found if one.kind is Kind.SHORT_SAMPLE} == kinds
+
+
 def test_the_budget_of_float32_grows_with_the_terms_of_a_sum_and_stays_below_that_of_tf32() -> None:
     unit = 2**-24
     for length, budget, found in ((65_536, 500 * unit, []), (256, 500 * unit, [Kind.EXACT_BUDGET]),
