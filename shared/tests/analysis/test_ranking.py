@@ -74,6 +74,25 @@ def test_a_difference_that_both_intervals_hold_can_be_measurable() -> None:
     assert found[:2] == [("a", 1, False), ("b", 2, False)]  # nine others know how far processes differ
 
 
+def in_burst(variant: str, *parts_ms: tuple[float, ...], **fields: object) -> Record:
+    """Return a record of burst samples alone, one tuple for each process."""
+    made = record(variant)
+    timing = msgspec.structs.replace(made.timings[BURST], samples_ms=list(parts_ms), **fields)
+    return changed(made, timings={BURST: timing}, telemetry={BURST: made.telemetry[BURST]})
+
+
+@pytest.mark.parametrize("over_reference", [False, True])
+def test_processes_whose_medians_agree_by_chance_differ_by_what_their_samples_say(over_reference: bool) -> None:
+    """Steps take 9.8 or 9.34 ms, whatever the kernel (`decode`, an H200, 2026-11-28)."""
+    beside = {"reference_variant": "reference", "reference_ms": [(9.0, 9.0, 9.0)] * 3} if over_reference else {}
+    for high, low, is_steady in (((9.8, 9.8, 9.34), (9.34, 9.8, 9.34), False), ((9.8,) * 3, (9.34,) * 3, True)):
+        one, other = in_burst("high", *[high] * 3, **beside), in_burst("low", *[low] * 3, **beside)
+        [group] = groups([one, other, in_burst("steady", *[(8.8, 8.79, 8.81)] * 3, **beside)])
+        faster = order(group, group.longest).speedup(other, one)
+        assert faster.value == pytest.approx(9.8 / 9.34)
+        assert (faster.low > 1.02) == is_steady
+
+
 def test_a_bistable_variant_is_measurably_faster_than_little() -> None:
     steady = [timed(f"v{i}", *(ms * (1 + 0.1 * i) for ms in (0.999, 1.0, 1.001))) for i in range(9)]
     found = short(places(*steady, timed("bistable", 0.8, 0.8, 1.2)))

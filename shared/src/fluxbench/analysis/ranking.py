@@ -19,7 +19,7 @@ from fluxbench.operations import precision
 from fluxbench.operations.workload import Workload
 from fluxbench.records.schema import Record
 from fluxbench.stats import ordering, paired
-from fluxbench.stats.intervals import Estimate, Samples
+from fluxbench.stats.intervals import Estimate, Samples, quotients
 from fluxbench.stats.ordering import Level
 from fluxbench.stats.significance import Effect
 
@@ -129,7 +129,7 @@ def ranked(group: Group, workload: Workload, precision_class: str) -> list[Ranke
 def _levels(records: Sequence[Record]) -> list[Level]:
     """Return each record's level: from sustained rounds beside the reference where all have these, as on a CPU."""
     pairs = [pair for record in records if (pair := _rounds(record))]
-    return paired.levels(pairs) if len(pairs) == len(records) else ordering.levels(_values(records))
+    return paired.levels(pairs) if len(pairs) == len(records) else ordering.levels(*_values(records))
 
 
 def _rounds(record: Record) -> tuple[Samples, Samples] | None:
@@ -144,8 +144,8 @@ def _rounds(record: Record) -> tuple[Samples, Samples] | None:
     return own, beside
 
 
-def _values(records: Sequence[Record]) -> list[list[float]]:
-    """Return the logarithms of each record's values, one a process.
+def _values(records: Sequence[Record]) -> tuple[list[list[float]], list[float]]:
+    """Return the logarithms of each record's values, one a process, and the variance that its samples alone give these.
 
     They are those of its times, or of its ratios to the reference beside it where that is steadier: where the ratios
     scatter less between processes than the times do, or the reference's means differ between cells by more than its
@@ -153,6 +153,7 @@ def _values(records: Sequence[Record]) -> list[list[float]]:
     ratios scatter far more than times: then the reference is what is unsteady, and not the device.
     """
     alone = all(timing_of(record).processes == 1 for record in records)
+    within = [] if alone else [_within(record) for record in records]
     times = [_logs(record, timing_of(record).samples_ms, alone=alone) for record in records]
     others = [
         (record, own) for record, own in zip(records, times, strict=True)
@@ -160,7 +161,7 @@ def _values(records: Sequence[Record]) -> list[list[float]]:
     ]  # fmt: skip
     beside = {record.variant: _logs(record, timing_of(record).reference_ms, alone=alone) for record, _ in others}
     if not others or any(len(own) < 2 or len(beside[record.variant]) != len(own) for record, own in others):
-        return times
+        return times, within
 
     def ratio(record: Record, own: Sequence[float]) -> list[float]:
         return [one - other for one, other in zip(own, beside.get(record.variant, own), strict=True)]
@@ -169,8 +170,22 @@ def _values(records: Sequence[Record]) -> list[list[float]]:
     scatter = math.fsum(variance(own) for _, own in others)
     of_ratios = math.fsum(variance(ratio(*other)) for other in others)
     if of_ratios < scatter or (of_ratios <= _OWN * scatter and _drifted(list(cells.values()))):
-        return [ratio(record, own) for record, own in zip(records, times, strict=True)]
-    return times
+        within = [_within(record, over_reference=True) if record.variant in beside else 0.0 for record in records]
+        return [ratio(record, own) for record, own in zip(records, times, strict=True)], within
+    return times, within
+
+
+def _within(record: Record, *, over_reference: bool = False) -> float:
+    """Return the variance that burst samples alone give the logarithm of a process's median, or of its ratio.
+
+    Sustained ones say nothing of that of a mean: within a process the clock swings with the power limit's period.
+    """
+    timing = timing_of(record)
+    if record.sustained:
+        return 0.0
+    parts = quotients(timing.samples_ms, timing.reference_ms) if over_reference else timing.samples_ms
+    logs = [[math.log(value) for value in part] for part in parts if len(part) > 1]
+    return fmean(map(paired.of_median, logs)) if logs else 0.0
 
 
 def _drifted(cells: Sequence[Sequence[float]]) -> bool:
