@@ -49,6 +49,14 @@ def test_groups_of_one_name_are_apart_where_the_operation_differs() -> None:
     ]
 
 
+def test_the_workloads_of_an_operation_come_with_their_group_smallest_x_first() -> None:
+    backward = sets.by_name()["flux1-1024px-t512-backward"]
+    records = [record(workload=backward), record(workload="wan-480p"), *curve("flex", 5, 0)]
+    found = [(group.name, workload.name) for group, workload in of.workloads_of(records, "attention")]
+    assert found == [("wan", "wan-480p"), *(("flux1-1024px", LENGTHS[index].name) for index in (0, 5))]
+    assert [workload for _, workload in of.workloads_of(records, "attention_backward")] == [backward]
+
+
 @pytest.mark.parametrize("newer_first", [True, False])
 def test_of_two_records_of_the_same_thing_the_newer_one_counts(newer_first: bool) -> None:
     old = record(sustained_ms=5.0, measured_at="2026-01-01T00:00:00+00:00")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fluxbench.analysis.groups import Group, groups, timing_of
+from fluxbench.analysis.groups import Group, timing_of, workloads_of
 from fluxbench.analysis.ranking import Ranked, ranked
 from fluxbench.operations.precision import EXACT
 from fluxbench.operations.workload import Workload
@@ -55,11 +55,10 @@ class Cache:
 def caches(records: Iterable[Record], operation: str = ATTENTION) -> list[Cache]:
     """Return the caches of an operation, by batch and by tokens."""
     found: dict[tuple[int, int], dict[int, tuple[Group, Workload]]] = {}
-    for group in groups(records):
-        for workload in group.workloads if group.operation == operation else ():
-            shape = workload.shape
-            place = int(shape.get("batch", 1)), int(shape.get("seq_len_k", shape.get("cached", 0)))
-            found.setdefault(place, {})[int(shape.get("page_size", 0))] = group, workload
+    for group, workload in workloads_of(records, operation):
+        shape = workload.shape
+        place = int(shape.get("batch", 1)), int(shape.get("seq_len_k", shape.get("cached", 0)))
+        found.setdefault(place, {})[int(shape.get("page_size", 0))] = group, workload
     return [Cache(batch, tokens, found[batch, tokens]) for batch, tokens in sorted(found)]
 
 

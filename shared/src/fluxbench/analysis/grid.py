@@ -45,8 +45,7 @@ class Point:
 
     @cached_property
     def _timed(self) -> list[Record]:
-        found = (self.group.trusted(variant, self.workload) for variant in self.group.variants)
-        return [record for record in found if record and record.precision_class != QUANTIZED]
+        return [record for record in self.group.ranked_at(self.workload) if record.precision_class != QUANTIZED]
 
     @property
     def _in_burst(self) -> list[Record]:

@@ -89,6 +89,12 @@ def groups(records: Iterable[Record]) -> list[Group]:
     return [_group(name, of_group) for (_, name), of_group in members.items()]
 
 
+def workloads_of(records: Iterable[Record], operation: str) -> list[tuple[Group, Workload]]:
+    """Return the workloads of an operation among records, each with its group, by group, smallest x first."""
+    found = [group for group in groups(records) if group.operation == operation]
+    return [(group, workload) for group in found for workload in group.workloads]
+
+
 def _group(name: str, records: Sequence[Record]) -> Group:
     workloads = {record.workload.name: record.workload for record in records}
     ordered = sorted(workloads.values(), key=lambda workload: (workload.x, workload.name))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from fluxbench.analysis.groups import Group, groups, timing_of
+from fluxbench.analysis.groups import Group, timing_of, workloads_of
 from fluxbench.analysis.launching import launching_decides
 from fluxbench.analysis.ranking import order
 from fluxbench.operations.language_sets import FORWARD, PASSES, TRAINING, name_of_model, whole
@@ -63,8 +63,7 @@ class Step:
 
     def ranked(self) -> list[Record]:
         """Return the records with a time that can be believed, fastest first."""
-        found = (self.timed(variant) for variant in self.group.variants)
-        return sorted((each for each in found if each), key=lambda each: timing_of(each).median_ms)
+        return sorted(self.group.ranked_at(self.workload), key=lambda each: timing_of(each).median_ms)
 
     def speedup(self, variant: str = FUSED) -> Estimate | None:
         """Return how many times as fast as standard attention a variant is; None where one has no time.
@@ -100,8 +99,7 @@ class Step:
 
 def steps(records: Iterable[Record], operation: str) -> list[Step]:
     """Return the steps of an operation among records, by group, shortest first."""
-    found = [group for group in groups(records) if group.operation == operation]
-    return [Step(group, one) for group in found for one in group.workloads]
+    return [Step(group, workload) for group, workload in workloads_of(records, operation)]
 
 
 def trained(records: Iterable[Record]) -> list[Step]:

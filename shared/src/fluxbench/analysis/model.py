@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from fluxbench.analysis.groups import Group, groups, is_graph, timing_of
+from fluxbench.analysis.groups import Group, is_graph, timing_of, workloads_of
 from fluxbench.analysis.launching import launching_decides
 from fluxbench.analysis.ranking import Ordering, order
 from fluxbench.analysis.verdict import DEFAULT
@@ -46,8 +46,8 @@ class Step:
 
     def records(self, form: str) -> list[Record]:
         """Return the exact records of a form that have a rank, fastest first."""
-        found = (self.group.trusted(variant, self.workload) for variant in self.group.variants)
-        passed = [record for record in found if record and record.form == form and record.precision_class == EXACT]
+        found = self.group.ranked_at(self.workload)
+        passed = [record for record in found if record.form == form and record.precision_class == EXACT]
         return sorted(passed, key=self._ordering.log) if passed else []
 
     def default(self, form: str) -> Record | None:
@@ -106,8 +106,7 @@ class Step:
 
 def steps(records: Iterable[Record]) -> list[Step]:
     """Return the steps among records, by group and size; what is no step is left out."""
-    of_models = [group for group in groups(records) if group.operation == OPERATION]
-    return [Step(group, workload) for group in of_models for workload in group.workloads]
+    return [Step(group, workload) for group, workload in workloads_of(records, OPERATION)]
 
 
 def forms(found: Sequence[Step]) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from fluxbench.analysis.failures import passed
-from fluxbench.analysis.groups import Group, groups, timing_of
+from fluxbench.analysis.groups import Group, groups, timing_of, workloads_of
 from fluxbench.core.formatting import plus_minus
 from fluxbench.operations.words import describe
 from fluxbench.operations.workload import Workload
@@ -65,12 +65,11 @@ def rows(results: Results) -> Rows:
     found: Rows = [
         ("variant", "workload", "forward_backward_ms", "backward_ms", "backward_share", "forward_backward_peak_bytes")
     ]
-    for group in groups(results.records):
-        for workload in group.workloads if group.operation == _TRAINING else ():
-            for pair in _pairs(group, workload, alone):
-                (both, own), peak = pair.times, pair.training.peak_memory_bytes
-                own_ms = own.median_ms if own else None
-                found.append((pair.training.variant, workload.name, both.median_ms, own_ms, pair.share, peak))
+    for group, workload in workloads_of(results.records, _TRAINING):
+        for pair in _pairs(group, workload, alone):
+            (both, own), peak = pair.times, pair.training.peak_memory_bytes
+            own_ms = own.median_ms if own else None
+            found.append((pair.training.variant, workload.name, both.median_ms, own_ms, pair.share, peak))
     return found
 
 
