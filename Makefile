@@ -75,7 +75,7 @@ serve: site  ## show reports/ at http://127.0.0.1:8000/ until interrupted (PORT=
 	@$(BIN)/fluxbench serve --port $(PORT)
 
 doctor: .venv/ready  ## list what this machine has and lacks, and which variants will run; all details with NOTEBOOK=...
-	@$(BIN)/fluxbench doctor $(if $(filter file,$(origin NOTEBOOK)),,$(NOTEBOOK))
+	@$(BIN)/fluxbench doctor $(if $(filter file,$(origin NOTEBOOK)),,$(NOTEBOOK)); code=$$?; [ $$code = 1 ] || exit $$code  # 1: something is lacking
 
 test: .venv/dev  ## run the tests that need no GPU
 	cd shared && ../$(BIN)/python -m pytest -m "not gpu and not alone" -n 2 --dist loadfile --no-loadscope-reorder

@@ -56,14 +56,15 @@ def test_an_interpreter_that_is_there_is_passed_on_with_its_full_path(
         assert make(clone, "report", f"AMBIENT={name}") == (0, f"{here} build notebooks/flux.md\n", "")
 
 
-def test_a_stale_cell_does_not_fail_make_and_what_else_status_ends_with_does(
-    clone: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("target", "called"), [("status", "status notebooks/flux.md"), ("doctor", "doctor")])
+def test_a_stale_cell_or_what_lacks_does_not_fail_make_and_what_else_its_command_ends_with_does(
+    clone: Path, monkeypatch: pytest.MonkeyPatch, target: str, called: str
 ) -> None:
     for code, made in (("0", 0), ("1", 0), ("2", 2), ("70", 2), ("130", 2)):
         monkeypatch.setenv("FAKE_CODE", code)
-        ended, out, err = make(clone, "status")
-        assert (ended, out) == (made, "None status notebooks/flux.md\n")
-        assert err.endswith(f" status] Error {code}\n") if made else not err
+        ended, out, err = make(clone, target)
+        assert (ended, out) == (made, f"None {called}\n")
+        assert err.endswith(f" {target}] Error {code}\n") if made else not err
 
 
 def test_doctor_is_asked_of_a_notebook_only_where_one_is_named(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
