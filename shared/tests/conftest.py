@@ -17,6 +17,8 @@ if TYPE_CHECKING:  # which needs uvnote: a host that runs the GPU tests alone ma
     from clocks import Clock
     from notebooks import Machine
 
+    from fluxbench.device.targets import Target
+
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
@@ -43,18 +45,18 @@ def growing(machine: Machine) -> Machine:
 
 
 @pytest.fixture
-def usual_spreads(monkeypatch: pytest.MonkeyPatch) -> None:
+def usual_spreads(monkeypatch: pytest.MonkeyPatch) -> Target:
     """Let unchanged runs of any device differ as those of an H200 were once known to, whatever is published now."""
+    from fakes import made_up_target
+
     from fluxbench.analysis.comparison import between
-    from fluxbench.device.targets import BetweenRuns, Target
+    from fluxbench.device.targets import BetweenRuns
 
     runs = BetweenRuns(variant=0.00044, workload=0.0, df=15, source="six runs")
     cards = BetweenRuns(variant=0.0022, workload=0.0013, df=10, source="two cards")
-    target = Target(
-        name="made-up", locks=(), exclude=(), required=(), runs=runs, cards=cards, runs_sustained=runs,
-        cards_sustained=cards,
-    )  # fmt: skip
+    target = made_up_target(runs, cards)
     monkeypatch.setattr(between, "_target", lambda device: target)
+    return target
 
 
 @pytest.fixture

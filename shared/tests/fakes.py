@@ -1,4 +1,4 @@
-"""Fakes of what lies at the edges: uv, a provisioned interpreter, a worker, and devices; and a clean environment."""
+"""Fakes of what lies at the edges: uv, a provisioned interpreter, a worker, devices, targets; a clean environment."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ import pytest
 
 from fluxbench import operations
 from fluxbench.device.model import Device
+from fluxbench.device.targets import BetweenRuns, Request, Target
 from fluxbench.operations.workload import Workload
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -33,6 +34,19 @@ GPU = Device(
     cores=2,
 )
 NEWER_DRIVER = dataclasses.replace(GPU, driver="580.159.04")
+SPREADS = tuple(each.name for each in dataclasses.fields(Target) if each.type == BetweenRuns.__name__)
+
+
+def made_up_target(runs: BetweenRuns, cards: BetweenRuns | None = None, slurm: Request | None = None) -> Target:
+    """Return a target whose runs on one card differ by `runs`, and on two by `cards`, in both regimes."""
+    spreads: dict[str, Any] = {name: cards if cards and name.startswith("cards") else runs for name in SPREADS}
+    return Target(name="made-up", locks=(), exclude=(), required=(), **spreads, slurm=slurm)
+
+
+def spreads_toml(spread: BetweenRuns) -> str:
+    """Return the lines of a table of `targets.toml` in which all spreads are the same."""
+    fields = ", ".join(f"{name} = {json.dumps(value)}" for name, value in dataclasses.asdict(spread).items())
+    return "".join(f"{name} = {{ {fields} }}\n" for name in SPREADS)
 
 
 def tokens(name: str, seq_len: int, operation: str = "attention", **shape: int | bool | str) -> Workload:

@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import fake_workers
-from fakes import REPOSITORY
+from fakes import REPOSITORY, spreads_toml
+
+from fluxbench.device.targets import BetweenRuns
 
 TARGETS = ("cpu-a", "cpu-b", "cpu-c")
 NOTEBOOKS = {"one": ("first", "second"), "two": ("first",), "three": ("first",)}  # their measuring cells
@@ -84,10 +86,7 @@ _SETTINGS = """[any]
 locks = ["torch-2.13.0.txt"]
 exclude = []
 required = ["torch_math", "torch_native"]
-runs = { variant = 0.04, workload = 0.0, df = 5, source = "made up" }
-cards = { variant = 0.04, workload = 0.0, df = 5, source = "made up" }
-runs_sustained = { variant = 0.04, workload = 0.0, df = 5, source = "made up" }
-cards_sustained = { variant = 0.04, workload = 0.0, df = 5, source = "made up" }
+SPREADS
 [cpu-a]
 slurm = { partition = "pa" }
 [cpu-b]
@@ -106,7 +105,7 @@ slurm = { partition = "pa", constraint = "fz" }
 slurm = { partitions = "pa" }
 [gpu]
 slurm = { partition = "pb" }
-"""
+""".replace("SPREADS\n", spreads_toml(BetweenRuns(variant=0.04, workload=0.0, df=5, source="made up")))
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from fakes import CPU, GPU, REPOSITORY
+from fakes import CPU, GPU, REPOSITORY, SPREADS, made_up_target, spreads_toml
 
 from fluxbench.core.errors import SetupError
 from fluxbench.device import targets
 from fluxbench.device.model import Device
-from fluxbench.device.targets import BetweenRuns, Target, target_name
+from fluxbench.device.targets import BetweenRuns, target_name
 
 
 @pytest.mark.parametrize(
@@ -83,35 +83,25 @@ def test_a_target_is_like_one_that_exists(tmp_path: Path) -> None:
         targets.named("one", tmp_path)
 
 
-SPREADS = ("runs", "cards", "runs_sustained", "cards_sustained")
 SPREAD = BetweenRuns(variant=0.1, workload=0.2, df=3, source="s")
 
 
 def write(root: Path, text: str) -> None:
     (root / "environment").mkdir()
     any_target = '[any]\nlocks = ["a.txt"]\nexclude = ["x"]\nrequired = ["y"]\n'
-    any_target += "".join(f'{name} = {{ variant = 0.1, workload = 0.2, df = 3, source = "s" }}\n' for name in SPREADS)
-    (root / "environment" / "targets.toml").write_text(any_target + text, encoding="utf-8")
+    (root / "environment" / "targets.toml").write_text(any_target + spreads_toml(SPREAD) + text, encoding="utf-8")
 
 
 def test_a_field_that_a_target_omits_is_as_for_any(tmp_path: Path) -> None:
     write(tmp_path, '[made-up]\nrequired = ["z"]\n')
-    assert targets.of(GPU, tmp_path) == Target(
-        name="made-up",
-        locks=("a.txt",),
-        exclude=("x",),
-        required=("z",),
-        runs=SPREAD,
-        cards=SPREAD,
-        runs_sustained=SPREAD,
-        cards_sustained=SPREAD,
-    )
+    found = dataclasses.replace(made_up_target(SPREAD), locks=("a.txt",), exclude=("x",), required=("z",))
+    assert targets.of(GPU, tmp_path) == found
 
 
 def test_an_unknown_field_is_refused(tmp_path: Path) -> None:
     write(tmp_path, '[made-up]\nexpects = ["z"]\n')
     with pytest.raises(
         SetupError,
-        match=r"only like, locks, .*, runs, cards, runs_sustained, cards_sustained, slurm, got expects; remove",
+        match=rf"only like, locks, .*, {', '.join(SPREADS)}, slurm, got expects; remove",
     ):
         targets.of(GPU, tmp_path)

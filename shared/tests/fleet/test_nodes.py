@@ -6,10 +6,11 @@ import platform
 from pathlib import Path
 
 import pytest
+from fakes import made_up_target, spreads_toml
 
 from fluxbench.core.errors import SetupError
 from fluxbench.device import targets
-from fluxbench.device.targets import Request, Target
+from fluxbench.device.targets import BetweenRuns, Request, Target
 from fluxbench.fleet import nodes
 from fluxbench.fleet.call import fits
 
@@ -21,15 +22,11 @@ MOUNTS = r"""22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
 31 22 0:41 / /sha\040red rw - lustre mds:/fs rw
 32 30 8:2 / /home/scratch rw - xfs /dev/sdb1 rw
 """
+SPREAD = BetweenRuns(variant=0.1, workload=0.1, df=1, source="made up")
 
 
 def target(partition: str | None = None, constraint: str | None = None, gpus: int = 0) -> Target:
-    spread = targets.BetweenRuns(variant=0.1, workload=0.1, df=1, source="made up")
-    request = Request(partition=partition, constraint=constraint, gpus=gpus)
-    return Target(
-        name="made-up", locks=(), exclude=(), required=(), runs=spread, cards=spread, runs_sustained=spread,
-        cards_sustained=spread, slurm=request,
-    )  # fmt: skip
+    return made_up_target(SPREAD, slurm=Request(partition=partition, constraint=constraint, gpus=gpus))
 
 
 def of(gres: str, host: str | None = None) -> list[nodes.Node]:
@@ -108,9 +105,7 @@ def test_a_target_is_measured_on_its_own_device(name: str, device: str, is_right
 )
 def test_a_request_of_another_form_is_refused(table: str, tmp_path: Path) -> None:
     (tmp_path / "environment").mkdir()
-    spread = "{ variant = 0.1, workload = 0.1, df = 1, source = '' }"
-    spreads = "".join(f"{name} = {spread}\n" for name in ("runs", "cards", "runs_sustained", "cards_sustained"))
-    fields = f"locks = []\nexclude = []\nrequired = []\n{spreads}"
+    fields = f"locks = []\nexclude = []\nrequired = []\n{spreads_toml(SPREAD)}"
     text = f"[any]\n{fields}[made-up]\nslurm = {table}\n"
     (tmp_path / "environment" / "targets.toml").write_text(text, encoding="utf-8")
     with pytest.raises(SetupError, match=r"slurm of target 'made-up' in environment/targets\.toml must "):
