@@ -144,7 +144,8 @@ def test_a_whole_cell_goes_on_and_keeps_nothing_once_all_is_measured(
     capsys.readouterr()
     heard.unlink()
     bench.measure()
-    assert progress.read(heard).partly
+    found_progress = progress.read(heard)
+    assert (found_progress.partly, found_progress.before) == (True, 2 * 2 / (2 * 4))  # the first of three counts double
     assert "A build that was stopped had measured 2 trials;" in capsys.readouterr().out
     assert [line["request"]["process"] for line in log_of(log)] == [1, 2]
     found = files.read(folder / "sdpa.jsonl")

@@ -46,6 +46,17 @@ def test_a_step_may_count_more_and_more_steps_may_come_than_were_foreseen(file: 
     assert progress.read(file).share == 0.8
 
 
+def test_steps_of_a_build_that_was_stopped_are_part_of_the_share(file: Path) -> None:
+    progress.say(steps=8)
+    for _ in range(2):  # of two batches
+        progress.say(before=2)
+    progress.say(variant="flex", workload="tiny")
+    found = progress.read(file)
+    assert (found.share, found.before) == (5 / 8, 4 / 8)
+    progress.say(before=100)
+    assert progress.read(file).before == 1.0
+
+
 def test_a_cell_may_say_that_it_measures_a_part(file: Path) -> None:
     assert not progress.read(file).partly
     progress.say(partly=True)

@@ -94,6 +94,20 @@ def test_the_time_left_follows(
     assert times.left_s() == (left_s if left_s is None else pytest.approx(left_s))
 
 
+@pytest.mark.parametrize("usual_s", [100.0, None])
+def test_what_a_build_before_measured_of_a_cell_takes_no_time_and_does_not_make_others_seem_fast(
+    usual_s: float | None,
+) -> None:
+    """A cell of 100 s, of which 60 s are measured, and one that weighs as much; both run as fast as the last time."""
+    times = Times({"a": usual_s, "b": None}, {"a": 4, "b": 4})
+    for elapsed_s in (10.0, 20.0, 30.0):
+        times.advanced("a", elapsed_s, 0.6 + elapsed_s / 100, before=0.6)
+        assert times.left_s() == pytest.approx(40.0 - elapsed_s + 100.0)
+    times.advanced("a", 1.0, 1.0, before=1.0)
+    times.ended("b", 100.0)
+    assert times.left_s() == 0.0
+
+
 @pytest.mark.parametrize(
     ("usual_s", "left_s"),
     [

@@ -63,6 +63,4 @@ def _resume(unfinished: Unfinished | None, collected: Collected) -> None:
     own = [trial.timed for trial in collected.trials if trial.timed.burst]
     print(f"A build that was stopped had measured {count(len(own), 'trial')}; this one goes on from there.")
     progress.say(partly=True)
-    if own:
-        counts = sum(len(timed.workloads) * (1 if timed.process else FIRST_COUNTS) for timed in own)
-        progress.say(variant=own[-1].variant, workload=own[-1].workloads[-1], counts=counts)
+    progress.say(before=sum(len(timed.workloads) * (1 if timed.process else FIRST_COUNTS) for timed in own))

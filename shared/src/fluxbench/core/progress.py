@@ -4,6 +4,7 @@
 {"left": 12}                                        so many are still to begin, at least
 {"variant": "flex", "workload": "flux1-1024px-t512"}   a step begins; variant null: all are timed together
 {"variant": "flex", "workload": "flux1-1024px-t512", "counts": 2}   one that takes as long as two
+{"before": 24}                                      so many of the steps were measured by a build that was stopped
 {"step": "building the environment"}                   something else begins
 {"early": "soon"}                                      early records may be there when this step is over (`bench.early`)
 {"early": "ready"}                                     they are there
@@ -23,7 +24,7 @@ from typing import Any
 from fluxbench.core import files
 
 VARIABLE = "FLUXBENCH_PROGRESS"
-_NUMBERS = ("steps", "left", "counts")
+_NUMBERS = ("steps", "left", "counts", "before")
 _TYPES = {
     **dict.fromkeys(_NUMBERS, (int,)),
     "partly": (bool,),
@@ -51,6 +52,7 @@ class Progress:
 
     share: float | None
     step: str
+    before: float = 0.0  # the share of its steps that a build that was stopped had measured
     soon: int = 0  # how often early records were announced
     early: bool = False  # they are there
     partly: bool = False  # another build has measured, or will measure, the rest of the cell
@@ -59,7 +61,7 @@ class Progress:
 
 def read(path: Path) -> Progress:
     """Return how far a cell has come. What is missing, half written or of another shape is left out."""
-    steps, begun, soon, step, early, partly = 0, 0, 0, "", False, False
+    steps, begun, before, soon, step, early, partly = 0, 0, 0, 0, "", False, False
     try:
         lines = files.read_regular(path, _MOST_BYTES).splitlines()
     except OSError:
@@ -67,6 +69,8 @@ def read(path: Path) -> Progress:
     for line in lines:
         said = _said(line)
         steps = max(steps, said.get("steps", 0))
+        before += max(0, said.get("before", 0))
+        begun += max(0, said.get("before", 0))
         if "left" in said:
             steps = max(steps, begun + said["left"])
         step = said.get("step", step)
@@ -76,8 +80,8 @@ def read(path: Path) -> Progress:
         if "workload" in said:
             begun += max(0, said.get("counts", 1)) * (said["variant"] is not None)
             step = f"{said['variant'] or 'all variants'} at {said['workload']}"
-    share = min(1.0, begun / steps) if steps else None
-    return Progress(share=share, step=step, soon=soon, early=early, partly=partly)
+    share, of_before = (min(1.0, count / steps) if steps else None for count in (begun, before))
+    return Progress(share=share, step=step, before=of_before or 0.0, soon=soon, early=early, partly=partly)
 
 
 def _said(line: bytes) -> dict[str, Any]:

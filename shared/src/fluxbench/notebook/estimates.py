@@ -114,11 +114,13 @@ class Times:
         self._usual_s, self._weights, self._at_once = dict(usual_s), weights, at_once
         self._compiling, self._compiling_at_once = frozenset(compiling), compiling_at_once
         self._running: dict[str, tuple[float, float | None]] = {}
+        self._of_this_build: dict[str, float] = {}  # the shares of cells of which a build before measured a part
         self._ended_s: dict[str, float] = {}
 
-    def advanced(self, cell_id: str, elapsed_s: float, share: float | None) -> None:
-        """Take how far a cell is."""
-        self._running[cell_id] = (elapsed_s, share)
+    def advanced(self, cell_id: str, elapsed_s: float, share: float | None, before: float = 0.0) -> None:
+        """Take how far a cell is, and the share of it that a build before had measured, in no time of this one."""
+        self._of_this_build[cell_id] = rest = 1 - before
+        self._running[cell_id] = (elapsed_s, (share - before) / rest if share and rest else share)
 
     def ended(self, cell_id: str, duration_s: float) -> None:
         """Take how long a cell took, 0 for one that was not started."""
@@ -142,7 +144,8 @@ class Times:
 
         The further it is, the more its own time so far counts, and the less what it took the last time, or weighs.
         """
-        whole_s, weight = self._usual_s[cell_id], self._weights.get(cell_id, 0)
+        usual_s, weight = self._usual_s[cell_id], self._weight(cell_id)
+        whole_s = None if usual_s is None else usual_s * self._of_this_build.get(cell_id, 1.0)
         if whole_s is None and (each_s is not None or not weight):
             whole_s = (each_s or 0.0) * weight
         elapsed_s, share = self._running.get(cell_id, (0.0, None))
@@ -154,10 +157,14 @@ class Times:
         """Return the seconds of a weight of 1 so far; None where too little of all is done."""
         told = {cell_id: (its_s, 1.0) for cell_id, its_s in self._ended_s.items() if its_s}
         told |= {cell_id: (its_s, share) for cell_id, (its_s, share) in self._running.items() if share is not None}
-        weighed = {cell_id: each for cell_id, each in told.items() if self._weights.get(cell_id)}
-        done = sum(share * self._weights[cell_id] for cell_id, (_, share) in weighed.items())
-        is_telling = done > _TELLING * sum(self._weights.values())
+        weighed = {cell_id: each for cell_id, each in told.items() if self._weight(cell_id)}
+        done = sum(share * self._weight(cell_id) for cell_id, (_, share) in weighed.items())
+        is_telling = done > _TELLING * sum(map(self._weight, self._weights))
         return sum(its_s for its_s, _ in weighed.values()) / done if is_telling else None
+
+    def _weight(self, cell_id: str) -> float:
+        """Return the weight of what this build measures of a cell."""
+        return self._weights.get(cell_id, 0) * self._of_this_build.get(cell_id, 1.0)
 
     def _until_all_end_s(self, left_s: Mapping[str, float]) -> float:
         """Return the seconds until all of these cells have ended, each one started where there is room for it."""

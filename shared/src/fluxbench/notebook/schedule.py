@@ -247,7 +247,7 @@ class Schedule:
     def _tick(self) -> None:
         now = time.monotonic()
         for one in self._running.values():
-            self._times.advanced(one.code.id, now - one.began, one.progress.share)
+            self._times.advanced(one.code.id, now - one.began, one.progress.share, one.progress.before)
         if self._listener:
             for one in self._running.values():
                 self._listener.advanced(one.code.id, now - one.began, one.progress, self._times.left_s())
