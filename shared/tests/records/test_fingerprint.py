@@ -170,6 +170,10 @@ def test_a_file_is_known_by_the_start_of_its_hash_and_a_folder_by_all_its_files(
         hashes.add(fingerprint.hash_of(tmp_path))
     (tmp_path / "a.py").rename(tmp_path / "d.py")
     assert len({*hashes, fingerprint.hash_of(tmp_path)}) == 5
+    (tmp_path / "empty").mkdir()
+    nothing = fingerprint.hash_of(tmp_path / "empty")
+    hashed = fingerprint.of_code((*fingerprint.MEASURING, *fingerprint.SHOWING))
+    assert [path for path, of_path in hashed.items() if of_path == nothing] == []  # a folder of data alone
     for deciding in (
         "stats/variances.py",
         "stats/converged.py",
