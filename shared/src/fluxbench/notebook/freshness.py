@@ -22,6 +22,7 @@ from fluxbench.core.errors import SetupError
 from fluxbench.core.settings import Settings
 from fluxbench.device.model import Device
 from fluxbench.environments import cell
+from fluxbench.notebook import published
 from fluxbench.notebook.document import Document, attributes_sha256, load
 from fluxbench.notebook.outputs import WITHOUT_RECORDS
 from fluxbench.notebook.store import Result, Store
@@ -113,6 +114,8 @@ def depends_on(code: CodeCell, document: Document, device: Device, settings: Set
         depends["lock"] = f"uv.lock {hashlib.sha256(lock.read_bytes()).hexdigest()[:12]}"
     if cell.uses_fluxbench(code.code):
         depends |= fingerprint.of_code(fingerprint.SHOWING)
+        if records := published.of(code, document, device, settings):
+            depends["published"] = records
     if notebooks := cell.reads(code.code):
         depends["other_results"] = ", ".join(_results_of(notebooks, document))
     return depends

@@ -17,12 +17,12 @@ from fluxbench.core.files import write_bytes, write_gzip
 from fluxbench.notebook.build import Built
 from fluxbench.notebook.page import folder
 from fluxbench.notebook.page.draw import draw
+from fluxbench.notebook.published import KEPT
 from fluxbench.records import files
 from fluxbench.records.schema import RecordError
 
 _SITE = {"index.html": "all devices", "compare.html": "compare"}
 OF_NO_DEVICE = "published"
-_KEPT = (*files.SUFFIXES, *files.CONTROL_SUFFIXES, "trials.json.gz")  # in the history
 
 
 def target_of(built: Built) -> str:
@@ -55,7 +55,7 @@ def _keep_history(published: Path, new: Path) -> None:
     if (published / "history").is_dir():
         shutil.copytree(published / "history", new / "history", symlinks=True, copy_function=_link)
     records = published / "records"
-    present = [path for path in sorted(records.rglob("*")) if path.is_file() and path.name.endswith(_KEPT)]
+    present = [path for path in sorted(records.rglob("*")) if path.is_file() and path.name.endswith(KEPT)]
     texts = {path.relative_to(records): _text(path) for path in present}
     replaced = {name: text for name, text in texts.items() if _text(new / "records" / name) != text}
     if not replaced:

@@ -74,6 +74,8 @@ class Difference:
             return f"measured by {self.before} fluxbench"
         if self.key == "cell":
             return "the cell's source changed"
+        if self.key == "published":
+            return "the published records that it reads changed"
         if self.key.startswith(CODE):
             how = "changed" if self.before and self.now else "is now used" if self.now else "is no longer used"
             return f"{self.key.removeprefix(CODE)} {how}"
