@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from sample_records import changed, record, results
-from tabled import cells, rows_of, table_of, tables_of, words
+from tabled import cells, heads, rows_of, table_of, tables_of, words
 
 from fluxbench.records.schema import Record
 from fluxbench.records.status import Status
@@ -28,18 +28,22 @@ def test_a_variant_s_two_times_and_its_memory_share_a_row_fastest_first() -> Non
     table = table_of(training.blocks(found))
     assert [row[0] for row in rows_of(table)] == ["te_fused", "flex", "torch_flash"]
     assert cells(table, "te_fused") == {
-        "kernel": "te_fused", "forward + backward ms": "1.000 ±0.005", "backward ms": "0.500 ±0.002",
-        "backward's share": "50%", "peak MiB": "7",
+        "kernel": "te_fused", "forward + backward sustained ms": "1.000 ±0.005",
+        "backward sustained ms": "0.500 ±0.002", "backward's share": "50%", "peak MiB": "7",
     }  # fmt: skip
     assert list(cells(table, "flex").values())[2:] == ["-", "-", "-"]
-    assert training.rows(found)[1] == ("te_fused", BOTH, 1.0, 0.5, 0.5, 7 << 20)
+    assert training.rows(found)[1] == ("te_fused", BOTH, "sustained", 1.0, 0.5, 0.5, 7 << 20)
 
 
-def test_both_measurements_are_of_one_regime() -> None:
+def test_all_times_of_a_table_are_of_the_one_regime_in_its_heads() -> None:
+    """Also that of a kernel whose backward pass alone was not measured."""
     alone = record("te_fused", ALONE, 0.6, burst_ms=0.4, regimes=["burst"])
-    table = table_of(training.blocks(results(both("te_fused", 1.0), alone)))  # 0.9 in burst
-    assert [row[:5] for row in rows_of(table)[0][1:3]] == ["0.900", "0.400"]
+    found = results(both("te_fused", 1.0), alone, both("flex", 2.0))  # 0.9 and 1.8 in burst
+    table = table_of(training.blocks(found))
+    assert heads(table)[1:3] == ["forward + backward burst ms", "backward burst ms"]
+    assert [tuple(cell[:5] for cell in row[1:3]) for row in rows_of(table)] == [("0.900", "0.400"), ("1.800", "-")]
     assert cells(table, "te_fused")["backward's share"] == "44%"
+    assert [row[2:4] for row in training.rows(found)[1:]] == [("burst", 0.9), ("burst", 1.8)]
 
 
 def test_times_at_different_shapes_are_never_put_together() -> None:
@@ -61,6 +65,7 @@ def test_determinism_costs_what_its_form_takes_over_the_default() -> None:
     )  # fmt: skip
     table = table_of(determinism.blocks(found))
     assert [row[0] for row in rows_of(table)] == ["flash_attn_2", "torch_flash"]
+    assert heads(table)[1:] == ["default sustained ms", "deterministic sustained ms", "cost"]
     assert cells(table, "torch_flash")["cost"].startswith("1.50")
     name, default, workload, ms, default_ms, cost, low, high = determinism.rows(found)[2]
     assert (name, default, workload, ms, default_ms) == ("torch_flash_det", "torch_flash", BOTH, 3.0, 2.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fluxbench import variants
-from fluxbench.analysis.groups import Group, groups, timing_of
+from fluxbench.analysis.groups import Group, groups, ranking_regime, timing_of
 from fluxbench.analysis.ranking import order
 from fluxbench.core.formatting import plus_minus
 from fluxbench.operations.workload import Workload
@@ -49,8 +49,10 @@ def _table(group: Group) -> Table | None:
     costs = list(_costs(group, group.longest))
     if not costs:
         return None
+    regime = ranking_regime(record for pair in costs for record in pair[:2])
+    heads = (f"default\n{regime} ms", f"deterministic\n{regime} ms", "cost")
     return Table(
-        columns=[Column("kernel", left=True), Column("default\nms"), Column("deterministic\nms"), Column("cost")],
+        columns=[Column("kernel", left=True), *map(Column, heads)],
         rows=[
             Row((
                 legend.name(default.variant),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import inf
 
 from fluxbench.analysis.failures import passed
-from fluxbench.analysis.groups import Group, groups, timing_of, workloads_of
+from fluxbench.analysis.groups import Group, groups, workloads_of
 from fluxbench.core.formatting import plus_minus
 from fluxbench.operations.words import describe
 from fluxbench.operations.workload import Workload
-from fluxbench.records.schema import Record, Timing
+from fluxbench.records.schema import BURST, SUSTAINED, Record, Timing
 from fluxbench.report import legend
 from fluxbench.report.blocks import Block, Column, Paragraph, Row, Table
 from fluxbench.report.results import Results
@@ -23,31 +24,33 @@ _LINE = (
 )
 _WORDS = (
     "The first column less the second is not the time of a forward pass in inference: in training it also keeps what "
-    "the backward pass needs. A GPU measures the backward pass alone in burst; both columns are burst times then. -: "
-    "did not pass, or is not known; a CPU reports no memory."
+    "the backward pass needs. Where the backward pass alone has burst times only, as on a GPU, both columns are burst "
+    "times. -: did not pass, or is not known; a CPU reports no memory."
 )
 
 
 @dataclass(frozen=True)
 class _Pair:
-    """A variant's records of both measurements at one shape."""
+    """A variant's records of both measurements at one shape, with the regime of the group's times."""
 
     training: Record
     backward: Record | None
+    regime: str
 
     @property
-    def times(self) -> tuple[Timing, Timing | None]:
-        """The timings of both measurements: in the regime that ranks if both have it, else in burst."""
-        both, own = timing_of(self.training), timing_of(self.backward) if self.backward else None
-        if self.backward and self.training.burst and not self.backward.sustained:
-            both = self.training.burst
-        return both, own
+    def both(self) -> Timing | None:
+        """The timing of both passes."""
+        return self.training.timings.get(self.regime)
+
+    @property
+    def alone(self) -> Timing | None:
+        """The timing of the backward pass alone."""
+        return self.backward.timings.get(self.regime) if self.backward else None
 
     @property
     def share(self) -> float | None:
         """The time of the backward pass alone, over that of both passes."""
-        both, own = self.times
-        return own.median_ms / both.median_ms if own else None
+        return self.alone.median_ms / self.both.median_ms if self.alone and self.both else None
 
 
 def blocks(results: Results) -> list[Block]:
@@ -62,14 +65,13 @@ def blocks(results: Results) -> list[Block]:
 def rows(results: Results) -> Rows:
     """Return every workload of training: times in ms, memory in bytes."""
     alone = _alone(results)
-    found: Rows = [
-        ("variant", "workload", "forward_backward_ms", "backward_ms", "backward_share", "forward_backward_peak_bytes")
-    ]
+    header = ("variant", "workload", "regime", "forward_backward_ms", "backward_ms", "backward_share")
+    found: Rows = [(*header, "forward_backward_peak_bytes")]
     for group, workload in workloads_of(results.records, _TRAINING):
         for pair in _pairs(group, workload, alone):
-            (both, own), peak = pair.times, pair.training.peak_memory_bytes
-            own_ms = own.median_ms if own else None
-            found.append((pair.training.variant, workload.name, both.median_ms, own_ms, pair.share, peak))
+            times = (timing.median_ms if timing else None for timing in (pair.both, pair.alone))
+            names = pair.training.variant, workload.name, pair.regime
+            found.append((*names, *times, pair.share, pair.training.peak_memory_bytes))
     return found
 
 
@@ -78,9 +80,9 @@ def _table(group: Group, alone: Mapping[object, Record]) -> Block:
     pairs = list(_pairs(group, longest, alone))
     if not pairs:
         return Paragraph(f"Nothing passed forward + backward at {describe(longest)}.")
-    heads = ("forward + backward\nms", "backward\nms", "backward's\nshare", "peak\nMiB")
+    heads = (*(f"{passes}\n{pairs[0].regime} ms" for passes in ("forward + backward", "backward")), "backward's\nshare")
     return Table(
-        columns=[Column("kernel", left=True), *map(Column, heads)],
+        columns=[Column("kernel", left=True), *map(Column, (*heads, "peak\nMiB"))],
         rows=[_row(pair) for pair in pairs],
         caption=f"Forward + backward against backward at {describe(longest)}",
         notes=[_LINE, _WORDS],
@@ -88,12 +90,10 @@ def _table(group: Group, alone: Mapping[object, Record]) -> Block:
 
 
 def _row(pair: _Pair) -> Row:
-    both, own = pair.times
     peak = pair.training.peak_memory_bytes
     return Row((
         legend.name(pair.training.variant),
-        plus_minus(both.median_ms, both.ci95_ms),
-        plus_minus(own.median_ms, own.ci95_ms) if own else "-",
+        *(plus_minus(timing.median_ms, timing.ci95_ms) if timing else "-" for timing in (pair.both, pair.alone)),
         "-" if pair.share is None else f"{pair.share:.0%}",
         "-" if peak is None else f"{peak / 2**20:,.0f}",
     ))  # fmt: skip
@@ -101,8 +101,16 @@ def _row(pair: _Pair) -> Row:
 
 def _pairs(group: Group, workload: Workload, alone: Mapping[object, Record]) -> Iterator[_Pair]:
     """Yield the variants that passed forward + backward at a workload, fastest first."""
-    pairs = [_Pair(record, alone.get(_key(record))) for record in passed(group) if record.workload == workload]
-    yield from sorted(pairs, key=lambda pair: (pair.times[0].median_ms, pair.training.variant))
+    regime = _regime(group, alone)
+    pairs = [_Pair(record, alone.get(_key(record)), regime) for record in passed(group) if record.workload == workload]
+    yield from sorted(pairs, key=lambda pair: (pair.both.median_ms if pair.both else inf, pair.training.variant))
+
+
+def _regime(group: Group, alone: Mapping[object, Record]) -> str:
+    """Return the one regime of all times of a group: sustained where every record has it, else burst."""
+    of_training = passed(group)
+    of_backward = [own for record in of_training if (own := alone.get(_key(record)))]
+    return SUSTAINED if all(record.sustained for record in (*of_training, *of_backward)) else BURST
 
 
 def _alone(results: Results) -> Mapping[object, Record]:
