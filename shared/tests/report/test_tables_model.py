@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from sample_records import CPU, changed, record, results
-from tabled import cells, rows_of, table_of, words
+from tabled import cells, heads, rows_of, table_of, words
 
 from fluxbench import operations, variants
 from fluxbench.analysis import verdict as analysis
@@ -29,6 +29,12 @@ def step(variant: str, ms: float, workload: Workload = STEP, **fields: Any) -> R
     return record(variant, workload, ms, ci=0.0005, reference_ms=160.0, cupti=cupti, **fields)
 
 
+def fastest(*records: Record) -> list[dict[str, str]]:
+    """Return the rows of the open table, by heading."""
+    table = table_of(model.blocks(results(*records)), "The fastest kernel of each step")
+    return [dict(zip(heads(table), row, strict=True)) for row in rows_of(table)]
+
+
 EAGER = [step("torch_native", 160.0), step("torch_cudnn", 168.0), step("flash_attn_4", 152.0)]
 BLOCKS = [step("torch_native_blocks", 100.0), step("flash_attn_4_blocks", 90.0), step("torch_math_blocks", 140.0)]
 
@@ -48,29 +54,31 @@ def test_a_gain_is_over_the_default_of_the_same_form_in_ms_percent_and_28_steps(
     assert found["torch_cudnn"][2] == "-8.00"
 
 
-def test_what_attention_leaves_is_the_default_s_step_without_its_share() -> None:
-    table = table_of(model.blocks(results(*EAGER, *BLOCKS)), "The fastest kernel of each step")
-    default, compiled = rows_of(table)
-    assert (default[1], default[3], default[4]) == ("not compiled", "3", "flash_attn_4")
-    assert default[-2:] == ("128", "20.0%")  # attention is 20 of 100 ms by the profiler
-    assert compiled[-2:] == ("80.0", "20.0%")
-    # A graph does not wait for the host, as the profiled step does; a launched one does.
+def test_each_step_has_its_fastest_kernel_with_its_gain_beside_attention_s_share_of_the_default() -> None:
+    default, compiled = fastest(*EAGER, *BLOCKS)
+    assert default == {
+        "step": STEP.name, "model": "not compiled", "fastest": "flash_attn_4", "gain": "5.00% [4.95, 5.05]",
+        "attention's share": "20.0%", "default ms": "160.00 ±0.08", "gain ms": "8.00",
+    }  # fmt: skip
+    assert list(default)[2:5] == ["fastest", "gain", "attention's share"]
+    # The form of the model stands beside the kernel, whose name does not say it again.
+    assert (compiled["model"], compiled["fastest"]) == ("repeated blocks compiled", "flash_attn_4")
+
+
+def test_attention_s_share_is_by_the_profiler_of_a_graph_of_its_kernels_time() -> None:
+    """A graph does not wait for the host, as the profiled step does; a launched one does."""
     waits = Cupti(events_ms=210.0, kernels_ms=160.0, span_ms=200.0, parts_ms={"attention": 32.0, "products": 128.0})
-    graph, launched = (
-        changed(step("torch_native", 160.0, **replayed(200.0)), cupti=waits),
-        changed(EAGER[0], cupti=waits),
-    )
-    lefts = [rows_of(table_of(model.blocks(results(each)), "The fastest"))[0][-1] for each in (graph, launched)]
-    assert lefts == ["20.0%", "16.0%"]
+    graph = changed(step("torch_native", 160.0, **replayed(200.0)), cupti=waits)
+    launched = changed(EAGER[0], cupti=waits)
+    assert [fastest(each)[0]["attention's share"] for each in (graph, launched)] == ["20.0%", "16.0%"]
 
 
 def test_a_form_with_one_kernel_compares_nothing_and_ties_are_marked_as_in_the_verdict() -> None:
     whole = step("torch_native_compile_d", 99.0)
     close = step("flash_attn_3_blocks", 90.01)
-    table = table_of(model.blocks(results(*BLOCKS, close, whole)), "The fastest kernel of each step")
-    blocks, compiled = rows_of(table)
-    assert blocks[3:5] == ("4", "flash_attn_4_blocks =")
-    assert compiled[3:9] == ("1", "-", "-", "-", "-", "-")
+    blocks, compiled = fastest(*BLOCKS, close, whole)
+    assert blocks["fastest"] == "flash_attn_4 ="
+    assert (compiled["model"], compiled["fastest"], compiled["gain"]) == ("compiled whole", "-", "-")
     said = words(model.blocks(results(*BLOCKS, close))[:1])
     assert "FlashAttention-3 is not measurably slower." in said
 
@@ -85,10 +93,7 @@ def test_steps_as_cuda_graphs_have_gains_and_their_time_as_the_host_launches_it_
     table = table_of(found, "24 heads of 128, 4,096")
     rows = {row[0]: row for row in rows_of(table)}
     assert (rows["torch_native"][2], rows["flash_attn_4"][2:4]) == ("90.0", ("91.0", "4.00"))
-    fastest = table_of(found, "The fastest kernel of each step")
-    [row] = rows_of(fastest)
-    assert row[3:6] == ("90.0", "2", "flash_attn_4")
-    assert "without CUDA graphs a faster kernel gains less" in words([fastest])
+    assert "without CUDA graphs a faster kernel gains less" in words([table_of(found, "The fastest")])
     assert "Launching decides" not in words(found)
     assert "replayed as a CUDA graph: " in words(found[:1])
     header, *csv = model.rows(results(*timed))
@@ -102,39 +107,37 @@ def test_a_launched_step_has_no_gain_over_a_replayed_one() -> None:
     assert rows["flash_attn_4"] == ("-", "-", "-", "-")
     assert "no CUDA graph of the step could be captured" in words([table])
     assert "Launching decides" not in words([table])
-    fastest = rows_of(table_of(model.blocks(results(*timed)), "The fastest kernel of each step"))[0]
-    assert fastest[4:6] == ("2", "none measurably")
+    assert fastest(*timed)[0]["fastest"] == "none measurably"
 
 
 def test_steps_that_the_host_launches_have_no_gain_where_launching_takes_as_long() -> None:
     timed = [step("torch_native", 40.0, launch_ms=39.0), step("flash_attn_4", 36.0, launch_ms=20.0)]
     timed = [changed(each, cupti=None) for each in timed]
-    found = model.blocks(results(*timed))
-    [row] = rows_of(table_of(found, "The fastest kernel of each step"))
-    assert row[3:7] == ("2", "launching decides", "-", "-")
-    assert "as launched" not in words(found)
+    [row] = fastest(*timed)
+    assert (row["fastest"], row["gain"], row["gain ms"]) == ("launching decides", "-", "-")
+    assert "as launched" not in words(model.blocks(results(*timed)))
     waiting = Cupti(events_ms=36.0, kernels_ms=20.0, span_ms=36.0)  # in burst the step takes 32.4 ms
     timed = [step("torch_native", 40.0), changed(step("flash_attn_4", 36.0), cupti=waiting)]
-    [row] = rows_of(table_of(model.blocks(results(*timed)), "The fastest kernel of each step"))
-    assert row[3:7] == ("2", "launching decides", "-", "-")
-    assert row[-2:] == ("-", "-")  # what attention takes is not what a kernel could gain
+    [row] = fastest(*timed)
+    assert (row["fastest"], row["gain"], row["gain ms"]) == ("launching decides", "-", "-")
+    assert row["attention's share"] == "-"  # it is not what a kernel could gain
 
 
 def test_a_kernel_that_may_gain_nothing_is_not_named_the_fastest() -> None:
     tied = step("flash_attn_4", 159.9)
+    [row] = fastest(EAGER[0], tied)
+    assert (row["fastest"], row["gain"], row["gain ms"]) == ("none measurably", "-", "-")
     table = table_of(model.blocks(results(EAGER[0], tied)), "The fastest kernel of each step")
-    assert rows_of(table)[0][3:9] == ("2", "none measurably", "-", "-", "-", "-")
     assert "none is measurably faster than the default" in words([table])
-    only = rows_of(table_of(model.blocks(results(EAGER[0], EAGER[1])), "The fastest"))[0]
-    assert only[4] == "torch_native"  # the default itself
-    level = rows_of(table_of(model.blocks(results(EAGER[0], step("torch_cudnn", 160.02))), "The fastest"))[0]
-    assert level[4] == "none measurably"  # it takes least, by less than is known
+    assert fastest(EAGER[0], EAGER[1])[0]["fastest"] == "torch_native"  # the default itself
+    # It takes least, by less than is known.
+    assert fastest(EAGER[0], step("torch_cudnn", 160.02))[0]["fastest"] == "none measurably"
 
 
 def test_a_step_that_the_host_launches_about_as_slowly_says_nothing_of_a_kernel() -> None:
     slow = [changed(EAGER[0], launch_ms=150.0, cupti=None), EAGER[2]]
-    table = table_of(model.blocks(results(*slow)), "The fastest kernel of each step")
-    assert rows_of(table)[0][3:9] == ("2", "launching decides", "-", "-", "-", "-")
+    [row] = fastest(*slow)
+    assert (row["fastest"], row["gain"], row["gain ms"]) == ("launching decides", "-", "-")
     every = table_of(model.blocks(results(*slow)), "24 heads of 128, 4,096")
     assert cells(every, "flash_attn_4")["gain"] == "-"
     assert "what else the host does" in words([every])
@@ -170,7 +173,7 @@ def test_a_wrong_kernel_has_no_gain_and_a_missing_one_has_its_reason() -> None:
     wrong = step("flash_attn_3_blocks", 50.0, status=Status.INCORRECT)
     missing = record("xformers", STEP, status=Status.UNAVAILABLE, reason="diffusers refuses its backend")
     shown = model.blocks(results(*BLOCKS, wrong, missing))
-    assert rows_of(table_of(shown, "The fastest"))[0][4] == "flash_attn_4_blocks"
+    assert fastest(*BLOCKS, wrong, missing)[0]["fastest"] == "flash_attn_4"
     assert "flash_attn_3_blocks" not in words([table_of(shown, "FLUX.1")])
     assert "diffusers refuses its backend" in words(shown)
 

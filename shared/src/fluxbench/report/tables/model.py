@@ -19,10 +19,11 @@ from fluxbench.report.tables.not_passed import not_passed
 from fluxbench.variants import label
 
 ATTENTION = "attention"
-_NO_ATTENTION = (
-    "Without attention: the step less its share of attention, by the profiler; of a step as a CUDA graph, the share of "
-    "all its kernels' time. About as much would be gained by a kernel that takes no time. The parts of a step do not "
-    "stay the same, however: some kernels need copies, and at a power limit the clock follows what runs."
+_SHARE = "Attention's share is of the default's step: about what a kernel that takes no time would gain."
+_BY_PROFILER = (
+    "Attention's share is by the profiler, - of a step that was not profiled. Of a step as a CUDA graph it is that of "
+    "all kernels' time. The parts of a step do not stay the same, however: some kernels need copies, and at a power "
+    "limit the clock follows what runs."
 )
 _OF_IMAGE = f"gain of\n{IMAGE_STEPS} steps, s"
 _NO_GAIN = "none measurably"
@@ -41,15 +42,19 @@ _GRAPHS = (
     "faster kernel gains less there, or nothing. It has no interval, and differs between processes by up to a factor "
     "of two or three where the host does other work: a difference between two kernels in it may be the host's."
 )
+_AS_LAUNCHED = (
+    "Steps are replayed as CUDA graphs; the tables of all kernels also have their times as the host launches them. "
+    "Where these are clearly longer, without CUDA graphs a faster kernel gains less, or nothing."
+)
 _OVER = (
     "A gain is of the default's time. It is from the times of both, or, where that is steadier, from their ratios to "
     "the model as it is with the default kernel, which each process times beside its own. Then it need not be the "
     "difference of the two times."
 )
 _NONE = (
-    f"Kernels: how many have a time in this form, with the default. Fastest is {_NO_GAIN!r} where none is measurably "
-    "faster than the default, at 95% for all of them together, as in the verdict; the default itself where it is "
-    "measurably faster than all others. A = behind it: another kernel is neither measurably faster nor slower."
+    f"Fastest is {_NO_GAIN!r} where none is measurably faster than the default, at 95% for all of them together, as in "
+    "the verdict; the default itself where it is measurably faster than all others; - where no other kernel has a time "
+    "in this form. A = behind it: another kernel is neither measurably faster nor slower."
 )
 _IMAGE = f"Of an image: {IMAGE_STEPS} steps, the rest of a pipeline left out."
 
@@ -115,15 +120,13 @@ def _lead(found: Sequence[Step]) -> str:
 
 
 def _fastest(found: Sequence[Step]) -> Table:
-    heads = ("ms", "gain\nms", "gain", _OF_IMAGE, "without\nattention, ms", "attention's\nshare")
-    compared = [(step, form) for step in found for form in forms([step]) if step.default(form)]
-    graphs = any(map(_as_launched, filter(None, (step.default(form) for step, form in compared))))
-    columns = [Column("step", left=True), Column("model", left=True), Column("default\nms")]
-    columns += [Column("default as\nlaunched, ms")] * graphs
-    columns += [Column("kernels"), Column("fastest", left=True), *map(Column, heads)]
-    body = [Row(cells) for step, form in compared if (cells := _summary(step, form, graphs=graphs))]
-    launching = any(_decided(step, form) for step, form in compared)
-    notes = [_NO_ATTENTION, *[_GRAPHS] * graphs, _IMAGE, _OVER, _NONE, *[_LAUNCHED] * launching]
+    columns = [Column(head, left=True) for head in ("step", "model", "fastest")]
+    columns += map(Column, ("gain", "attention's\nshare", "default\nms", "gain\nms"))
+    compared = [(step, form, default) for step in found for form in forms([step]) if (default := step.default(form))]
+    body = [Row(_summary(step, form, default)) for step, form, default in compared]
+    graphs = any(_as_launched(default) for _, _, default in compared)
+    launching = any(_decided(step, form) for step, form, _ in compared)
+    notes = [_SHARE, _BY_PROFILER, *[_AS_LAUNCHED] * graphs, _OVER, _NONE, *[_LAUNCHED] * launching]
     return Table(columns, body, "The fastest kernel of each step, over diffusers' default.", notes)
 
 
@@ -133,22 +136,20 @@ def _as_launched(record: Record) -> tuple[str, ...]:
     return (number(ms),) if ms is not None else ()
 
 
-def _summary(step: Step, form: str, *, graphs: bool) -> tuple[str | Name, ...] | None:
-    default, faster = step.default(form), step.faster(form)
-    if default is None:
-        return None
-    kernels = step.records(form)
-    whole, share = timing_of(default), attention_share(default)
-    left: tuple[str, ...] = (number(whole.median_ms * (1 - share)), percent(share)) if share is not None else ("-", "-")
-    best = faster[0] if faster else default if len(kernels) > 1 and step.is_first(default) else None
-    fastest: tuple[str | Name, ...] = (_NO_GAIN if len(kernels) > 1 else "-", "-", "-", "-", "-")
+def _summary(step: Step, form: str, default: Record) -> tuple[str | Name, ...]:
+    faster, is_alone = step.faster(form), len(step.records(form)) == 1
+    share = attention_share(default)
+    left = "-" if share is None else percent(share)
+    best = faster[0] if faster else default if not is_alone and step.is_first(default) else None
+    fastest: str | Name = "-" if is_alone else _NO_GAIN
     if _decided(step, form):
-        fastest, left = (_LAUNCHING, *fastest[1:]), ("-", "-")
+        fastest, left = _LAUNCHING, "-"
     elif best:
-        time = plus_minus(timing_of(best).median_ms, timing_of(best).ci95_ms)
-        fastest = (legend.name(best.variant, tied=step.is_tied(best)), time, *_gain(step, best))
-    name = step.workload.name, FORMS[form], plus_minus(whole.median_ms, whole.ci95_ms)
-    return (*name, *_launched_cell(default, graphs=graphs), str(len(kernels)), *fastest, *left)
+        fastest = legend.name(best.kernel, tied=step.is_tied(best))
+    gain_ms, gain, _ = _gain(step, best) if best else ("-", "-", "-")
+    whole = timing_of(default)
+    name = step.workload.name, FORMS[form]
+    return (*name, fastest, gain, left, plus_minus(whole.median_ms, whole.ci95_ms), gain_ms)
 
 
 def _decided(step: Step, form: str) -> bool:
