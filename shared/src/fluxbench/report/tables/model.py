@@ -46,10 +46,11 @@ _AS_LAUNCHED = (
     "Steps are replayed as CUDA graphs; the tables of all kernels also have their times as the host launches them. "
     "Where these are clearly longer, without CUDA graphs a faster kernel gains less, or nothing."
 )
+_LESS = "Beside a gain, a step's time is the default's less that gain"
 _OVER = (
     "A gain is of the default's time. It is from the times of both, or, where that is steadier, from their ratios to "
     "the model as it is with the default kernel, which each process times beside its own. Then it need not be the "
-    "difference of the two times."
+    "difference of the times that each kernel's own processes took: those are in the CSV file."
 )
 _NONE = (
     f"Fastest is {_NO_GAIN!r} where none is measurably faster than the default, at 95% for all of them together, as in "
@@ -179,7 +180,7 @@ def _every(step: Step) -> Table:
     if timed:
         regime = next(iter(timed[0].timings)) if not timed[0].sustained else "sustained"
         how = f"{statistic(timed, regime)} time per step, {regime}; {conditions(timed, regime)}"
-        over = "Gains are over diffusers' default in the same form"
+        over = f"Gains are over diffusers' default in the same form. {_LESS}"
         notes = [f"{capitalized(how)}. {over}. {capitalized(INTERVALS)}.", *[_GRAPHS] * graphs, _IMAGE, _OVER]
         notes += [_UNCAPTURED] * any(map(step.uncaptured, timed))
         notes += [_LAUNCHED] * any(step.launches(record) and not step.uncaptured(record) for record in timed)
@@ -189,7 +190,14 @@ def _every(step: Step) -> Table:
 def _rows(step: Step, *, graphs: bool) -> Iterator[Heading | Row]:
     for form in forms([step]):
         yield Heading(capitalized(FORMS[form]))
-        for record in step.records(form):
-            time = plus_minus(timing_of(record).median_ms, timing_of(record).ci95_ms)
+        for record in sorted(step.records(form), key=lambda record: _ms(step, record)):
+            gain, timing = step.gain(record), timing_of(record)
+            time = number(_ms(step, record)) if gain else plus_minus(timing.median_ms, timing.ci95_ms)
             cells = (*_launched_cell(record, graphs=graphs), *_gain(step, record))
             yield Row((legend.name(record.variant), time, *cells))
+
+
+def _ms(step: Step, record: Record) -> float:
+    """Return the time of a step: the default's less the gain, so that they agree; its own where it has no gain."""
+    gain, default = step.gain(record), step.default(record.form)
+    return timing_of(default).median_ms - gain.ms.value if gain and default else timing_of(record).median_ms
