@@ -119,29 +119,30 @@ def test_the_open_rows_have_what_rounds_more_where_it_is_faster_than_every_exact
     assert shown == ["a", "torch_flash"]
 
 
-def test_the_open_rows_are_the_best_form_of_each_library_and_the_fold_has_all() -> None:
+def test_the_open_rows_are_the_best_form_of_each_kernel_and_the_fold_has_all() -> None:
     late: dict[str, Any] = {"ci": 0.6, "flags": [LAUNCH_BOUND]}
     records = [record("torch_flash"), record("torch_flash_compile_d", sustained_ms=0.999)]
     records += [record("flex", sustained_ms=0.8), record("flex_compile_d", sustained_ms=0.5)]
     records += [record("te_fused", sustained_ms=0.7), record("te_fused_compile_d", sustained_ms=0.65, **late)]
-    # Two kernels of one cell are of one library.
-    records += [record("a", sustained_ms=0.6), record("b", sustained_ms=0.4, cell="a")]
     records += [record("fp8", sustained_ms=0.3, precision_class="quantized"), record("te", precision_class="rounded")]
     found = blocks(results(*records))
-    assert [row[1] for row in rows_of(opened(found))] == ["b", "flex_compile_d", "te_fused", "torch_flash", "fp8"]
+    assert [row[1] for row in rows_of(opened(found))] == ["flex_compile_d", "te_fused", "torch_flash", "fp8"]
     assert len(rows_of(every(found))) == len(records)
-    many = [record(f"v{number:02}", sustained_ms=0.5 + number / 10) for number in range(14)]
+
+
+def test_no_kernel_is_left_out_of_the_open_rows() -> None:
+    """Neither for another that its cell measures too, as FlashAttention-4's has FlexAttention's, nor for many."""
+    many = [record(f"v{number:02}", sustained_ms=0.5 + number / 10) for number in range(20)]
+    beside = [record("flash_attn_4", sustained_ms=0.41), record("flex_flash", sustained_ms=0.4, cell="flash_attn_4")]
+    default = [record("torch_native", sustained_ms=3.0)]
     slow = [record("fp8", sustained_ms=9.0, precision_class="quantized")]
-    shown = [row[1] for row in rows_of(opened(blocks(results(*many, *slow))))]
-    assert shown == [*(f"v{number:02}" for number in range(11)), "fp8"]
-
-
-def test_the_open_rows_have_what_speeds_are_over_however_slow_it_is() -> None:
-    many = [record(f"v{number:02}", sustained_ms=0.5 + number / 100, cell=f"c{number}") for number in range(14)]
-    slow = [record("torch_native", sustained_ms=2.0), record("torch_flash", sustained_ms=0.45)]
-    shown = rows_of(opened(blocks(results(*many, *slow))))
-    assert [row[1] for row in shown] == ["torch_flash", *(f"v{number:02}" for number in range(10)), "torch_native"]
-    assert shown[-1][2] == "1×"
+    shown = rows_of(opened(blocks(results(*many, *beside, *default, *slow))))
+    assert [row[1] for row in shown] == [
+        *("flex_flash", "flash_attn_4"),
+        *(f"v{number:02}" for number in range(20)),
+        *("torch_native", "fp8"),
+    ]
+    assert shown[-2][2] == "1×"
 
 
 def test_of_one_rank_the_shortest_time_comes_first_in_the_open_rows() -> None:

@@ -1,4 +1,4 @@
-"""Which form stands for a kernel, or for a library, where each has one row."""
+"""Which form stands for a kernel, where each has one row."""
 
 from __future__ import annotations
 
@@ -13,30 +13,19 @@ from fluxbench.variants.forms import simplicity
 def best_forms(group: Group, records: Iterable[Record]) -> list[Record]:
     """Return one of the records of each kernel, in their order; all are of one workload of the group.
 
-    It is the reference itself, of the other kernels the simplest form that none of their other forms beats. A
-    launch-bound time counts only where all forms have one.
+    It is the reference itself, of the other kernels the `best_form`.
     """
     records, reference = list(records), reference_variant(group.records)
+    own = {record.kernel for record in records if record.variant == reference}
+    return best_of_kernels(group, [one for one in records if one.kernel not in own or one.variant == reference])
+
+
+def best_of_kernels(group: Group, records: Iterable[Record]) -> list[Record]:
+    """Return the `best_form` of each kernel, the reference's too, in their order; all are of one workload."""
     kernels: dict[str, list[Record]] = {}
-    for record in records:
+    for record in (records := list(records)):
         kernels.setdefault(record.kernel, []).append(record)
-    own = {record.kernel: record.variant for record in records if record.variant == reference}
-    chosen = {own.get(kernel) or best_form(group, forms).variant for kernel, forms in kernels.items()}
-    return [record for record in records if record.variant in chosen]
-
-
-def best_of_libraries(group: Group, records: Iterable[Record]) -> list[Record]:
-    """Return one of the records of each library, in their order; all are of one workload and one precision class.
-
-    A library is the cell that measures a kernel first.
-    """
-    records, cells = list(records), dict[str, str]()
-    for record in group.records:
-        cells.setdefault(record.kernel, record.cell)
-    libraries: dict[str, list[Record]] = {}
-    for record in records:
-        libraries.setdefault(cells[record.kernel], []).append(record)
-    chosen = {best_form(group, of_library).variant for of_library in libraries.values()}
+    chosen = {best_form(group, forms).variant for forms in kernels.values()}
     return [record for record in records if record.variant in chosen]
 
 

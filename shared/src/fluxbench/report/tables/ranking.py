@@ -19,7 +19,7 @@ from fluxbench.core.formatting import interval, listed, number, plus_minus
 from fluxbench.operations.precision import EXACT, QUANTIZED
 from fluxbench.records.schema import BURST, SUSTAINED, Record
 from fluxbench.report import legend
-from fluxbench.report.best_forms import best_of_libraries
+from fluxbench.report.best_forms import best_of_kernels
 from fluxbench.report.blocks import Block, Column, Fold, Heading, Paragraph, Row, Table
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import (
@@ -35,7 +35,6 @@ from fluxbench.report.sentences import (
 from fluxbench.report.tables.not_passed import not_passed
 from fluxbench.variants import label
 
-MOST = 12  # rows that are open
 _NO_DIFFERENCE = "No measurable difference (=): {sets}."
 _MANY_TIES = "=: no measurable difference to another of these."
 
@@ -81,7 +80,7 @@ def _of_group(group: Group, results: Results) -> Iterator[Block]:
     yield Table(
         columns=[Column("rank"), Column("kernel", left=True), *map(Column, heads)],
         rows=list(_rows(best, shown.open_row)),
-        caption=f"{caption} The kernels of the verdict, and the best form of each library.",
+        caption=f"{caption} The best form of each exact and quantized kernel, and those of the verdict.",
         notes=[*speed, *_notes(group, places, shown.regime), *filter(None, [_no_rank(without)])],
     )
     ratio = f"Ratio: time over {label(reference_variant(group.records) or '')}'s; under 1 is faster."
@@ -136,26 +135,19 @@ def _no_rank(without: Mapping[str, Sequence[Ranked]]) -> str:
 
 
 def _best(group: Group, places: Mapping[str, Sequence[Ranked]]) -> dict[str, list[Ranked]]:
-    """Return the best form of each library, exact and quantized, and the kernels of the verdict in their forms.
-
-    `MOST` at most, of which the slowest exact ones go, but for what speeds are over.
-    """
+    """Return the best form of each kernel, exact and quantized, and the kernels of the verdict in their forms."""
     found = verdict.of(group)
     fastest = {contender.record.kernel: contender.record for contender in found.exact}
     base = [found.baseline] if found.baseline else []
     best: dict[str, list[Ranked]] = {}
     for kind in (EXACT, QUANTIZED):
-        chosen = best_of_libraries(group, [place.record for place in places[kind]])
+        chosen = best_of_kernels(group, [place.record for place in places[kind]])
         if kind == EXACT:
             chosen = [*base, *fastest.values(), *(record for record in chosen if record.kernel not in fastest)]
         best[kind] = [place for place in places[kind] if place.record in chosen]
     if found.rounding:
         record = found.rounding.record
         best[record.precision_class] = [place for place in places[record.precision_class] if place.record is record]
-    best[QUANTIZED] = best[QUANTIZED][:MOST]
-    room = MOST - sum(len(best[kind]) for kind in best if kind != EXACT)
-    of_base = [place for place in best[EXACT][room:] if place.record in base]
-    best[EXACT] = [*best[EXACT][: max(0, room - len(of_base))], *of_base]
     return {kind: sorted(best[kind], key=_place_and_time) for kind in CLASSES if kind in best}
 
 
