@@ -9,7 +9,7 @@ from sample_records import changed, record, results
 from fluxbench.analysis import verdict as analysis
 from fluxbench.analysis.groups import groups
 from fluxbench.operations import sets
-from fluxbench.records.schema import SUSTAINED, Flag, Record
+from fluxbench.records.schema import SUSTAINED, Flag, KernelShare, Record
 from fluxbench.records.status import FlagKind, Status
 from fluxbench.report import verdict
 from fluxbench.report.blocks import Chart
@@ -146,3 +146,13 @@ def test_the_caption_says_where_cuda_graphs_were_replayed() -> None:
     captions = [verdict.caption(analysis.of(groups(each)[0]), "H200") for each in (graphs, [DEFAULT, graphs[1]])]
     assert "under sustained load, replayed as CUDA graphs, 95%" in captions[0]
     assert "under sustained load, 95%" in captions[1]
+
+
+def test_a_default_that_gathers_the_pages_of_a_cache_within_its_call_says_so_beside_the_gain() -> None:
+    paged = "llama3-8b-decode-p16-131072"
+    kernels = [KernelShare(name=part, share=ms, part=part) for part, ms in (("gathering", 0.69), ("attention", 0.31))]
+    reads_pages = record("flashinfer", paged, 0.4)
+    assert said(record("torch_native", paged, kernels=kernels), reads_pages).endswith(
+        "2.5 times as fast as PyTorch's default, which first gathers the pages (69% of its device time)."
+    )
+    assert said(record("torch_native", paged), reads_pages).endswith("2.5 times as fast as PyTorch's default.")

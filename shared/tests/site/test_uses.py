@@ -16,7 +16,7 @@ from sites import CPU, H200, HOSTILE, believe, record, write
 from fluxbench.analysis.uses import USES, Representative
 from fluxbench.operations import sets
 from fluxbench.records.method import METHOD_VERSION, of_any_length
-from fluxbench.records.schema import BURST, Flag, Record
+from fluxbench.records.schema import BURST, Flag, KernelShare, Record
 from fluxbench.records.status import FlagKind, Status
 from fluxbench.site.collect import collect
 from fluxbench.site.draw import draw
@@ -149,6 +149,14 @@ def test_short_sequences_have_the_kernel_that_wins_there(tmp_path: Path) -> None
     )
     assert answer.called == ""
     assert answer.workload.startswith("sdpa-b8-s128-h12-d64-bf16: batch 8, 128 tokens")
+
+
+def test_speeds_over_a_default_that_gathers_pages_within_its_call_say_so(tmp_path: Path) -> None:
+    paged = "llama3-8b-decode-p16-b128-4096"
+    gathering = [KernelShare(name="vectorized_gather_kernel", share=0.7, part="gathering")]
+    records = [record(DEFAULT, paged, kernels=gathering), record("flashinfer", paged, 0.4)]
+    [answer] = of_notebooks(tmp_path, decode=records).uses[list(USES).index(SERVING)].answers
+    assert answer.what.endswith("to a cache in pages, sustained, PyTorch's default first gathers the pages")
 
 
 def of_short(reports: Path, *timed: tuple[str, float, float | None]) -> Answer:

@@ -21,6 +21,7 @@ DEFAULT = "torch_native"  # scaled_dot_product_attention by its own choice
 LEVEL_WITHIN = 1.10  # a kernel that may be slower than the first by more is not level with it
 # Operations whose pages show each ratio to the reference; tables of layers and models compare times as ranks do.
 _PAIRED = ("attention", "attention_backward", "attention_training")
+_GATHERING = "gathering"  # the part of a decoding call that copies pages into a contiguous cache
 _IN_FORM = ("model_step",)  # compiling is most of what a form gains there, so speeds are over the default in the same
 
 
@@ -174,6 +175,11 @@ def speedup(ordering: Ordering, record: Record, baseline: Record) -> Estimate:
         return ordering.speedup(record, baseline)
     low, high = timing.ratio_ci95
     return Estimate(1 / timing.ratio, 1 / high, 1 / low if low else math.inf)
+
+
+def gathering(record: Record) -> float:
+    """Return the share of a call's device time in which it gathers pages of a cache; 0 where no profile shows any."""
+    return sum(kernel.share for kernel in record.kernels if kernel.part == _GATHERING)
 
 
 def _once(records: Sequence[Record]) -> list[Record]:

@@ -140,7 +140,15 @@ def _exact(verdict: Verdict) -> str:
     gain, default = _gain(speedups), baseline_name(verdict.baseline)
     if any(one.low <= 1 for one in speedups):  # a kernel of another cell beats the default, and none of these
         return f"{which}; how much faster than {default} is too uncertain to tell.{unsure}"
-    return f"{which}: {gain} {'than' if gain.endswith('faster') else 'as'} {default}.{unsure}"
+    return (
+        f"{which}: {gain} {'than' if gain.endswith('faster') else 'as'} {default}{_gathers(verdict.baseline)}.{unsure}"
+    )
+
+
+def _gathers(baseline: Record) -> str:
+    """Return that the baseline gathers the pages of a cache within its call, unlike a kernel that reads them."""
+    gathering = analysis.gathering(baseline)
+    return f", which first gathers the pages ({share(gathering)} of its device time)" if gathering else ""
 
 
 def _uncompiled(verdict: Verdict) -> str:

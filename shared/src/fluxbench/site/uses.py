@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fluxbench.analysis.groups import is_launch_bound, is_replayed, ranking_regime, timing_of
 from fluxbench.analysis.uses import USES, Recommendation, recommendations
-from fluxbench.analysis.verdict import DEFAULT, LEVEL_WITHIN, Contender, Verdict, first_uncompiled
+from fluxbench.analysis.verdict import DEFAULT, LEVEL_WITHIN, Contender, Verdict, first_uncompiled, gathering
 from fluxbench.core.formatting import interval, listed, number
 from fluxbench.operations.words import describe
 from fluxbench.records import method
@@ -112,6 +112,8 @@ def _conditions(of: Recommendation) -> Iterator[str]:
             yield "times, as no baseline passed"
         elif baseline.variant != DEFAULT:
             yield f"speed over {baseline_name(baseline)}"
+        if baseline and gathering(baseline):
+            yield f"{baseline_name(baseline)} first gathers the pages"
 
 
 def _kernels(of: Recommendation, verdict: Verdict) -> Iterator[Kernel]:
