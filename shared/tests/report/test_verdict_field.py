@@ -94,6 +94,26 @@ def test_one_of_several_that_were_tried_is_the_only_one_with_a_time() -> None:
     assert any(text.startswith("Use FlashAttention-2") for text in shown_of(record(), failed))
 
 
+def test_a_library_of_which_nothing_is_available_is_named_with_the_reason_below_the_verdict() -> None:
+    def unavailable(name: str, reason: str) -> Record:
+        return record(name, status=Status.UNAVAILABLE, reason=reason)
+
+    third = unavailable("flash_attn_3", "fa3_fwd_interface has no backward pass; install flash_attn_interface")
+    quantized = unavailable("flash_attn_3_fp8", "fa3_fwd_interface has no backward pass")
+    _, missing, *_ = shown_of(DEFAULT, record(), third, quantized)
+    assert missing == "FlashAttention-3 has no time here: fa3_fwd_interface has no backward pass."
+    unsupported = record("flash_attn_4", status=Status.UNSUPPORTED)
+    in_another_way = unavailable("torch_fa3", "torch's FA3 takes flash-attn-3: install it")
+    for others in ([unsupported], [record("flash_attn_3", sustained_ms=0.8), in_another_way]):
+        assert not any("no time here" in text for text in shown_of(DEFAULT, record(), *others))
+    refused = unavailable("xformers", f"the library refuses its backend: it {'is not usable ' * 9}")
+    assert "xFormers has no time here: the library refuses its backend." in shown_of(DEFAULT, record(), refused)
+    several = [third, *(unavailable(name, "no wheel") for name in ("xformers", "flash_attn_2", "flashinfer"))]
+    assert "FlashAttention-3, xFormers and 2 others have no time here; the table of what did not pass says why." in (
+        shown_of(DEFAULT, record(), *several)
+    )
+
+
 def test_of_one_kernel_in_several_forms_the_verdict_is_among_these() -> None:
     compiled = record("torch_flash_compile_d", sustained_ms=0.5)
     assert said(record(), compiled).startswith(

@@ -21,6 +21,7 @@ from fluxbench.cli import main
 from fluxbench.core.files import write_gzip
 from fluxbench.operations import sets
 from fluxbench.records.schema import SUSTAINED
+from fluxbench.records.status import Status
 from fluxbench.site.draw import draw
 
 PUBLISHED = Path(__file__).resolve().parents[3] / "reports"
@@ -95,6 +96,13 @@ def test_a_card_holds_the_verdict_and_what_was_measured_with_what(tmp_path: Path
     ):
         assert words in index.text
     assert [tag for tag, _ in index.tags].count("article") == 2
+
+
+def test_a_card_names_a_library_that_the_verdict_is_without(tmp_path: Path) -> None:
+    missing = record("xformers", status=Status.UNAVAILABLE, reason="xFormers was built for another torch; install one")
+    write(tmp_path, "h200", *several(), missing)
+    index, _ = drawn(tmp_path)
+    assert "relative error. xFormers has no time here: xFormers was built for another torch." in index.text
 
 
 def test_a_card_says_of_shared_steps_how_much_faster_they_are_and_not_which_kernel(tmp_path: Path) -> None:

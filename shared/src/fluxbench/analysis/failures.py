@@ -12,10 +12,12 @@ from fluxbench.core.formatting import reason
 from fluxbench.operations.workload import Workload
 from fluxbench.records.schema import Flag, Record
 from fluxbench.records.status import FlagKind, Status
+from fluxbench.variants import REGISTRY
 
 # Their values differ from record to record, so that a range stands for all of them.
 _RANGES = (FlagKind.DISCARDED, FlagKind.KEPT_OUT_OF_REGIME, FlagKind.CUPTI_DIFFERS, FlagKind.SLEPT)
 _Key = TypeVar("_Key")
+_LIBRARIES = {variant.name: frozenset(variant.packages) - {"torch", "triton"} for variant in REGISTRY}  # by kernel
 _LATE = "time was up"  # as `bench.processes` says it: that of a cell or of a build
 
 
@@ -103,6 +105,17 @@ def not_converged(group: Group) -> list[NotConverged]:
     """Return which PASSED records did not converge; variants that share regime and workloads are one entry."""
     pairs = [(regime, record) for record in passed(group) for regime in capped_regimes(record)]
     return [NotConverged(*entry) for entry in _together(group, pairs)]
+
+
+def missing_libraries(group: Group) -> list[Record]:
+    """Return a record of each library that is UNAVAILABLE and of which no variant has a time in a group."""
+    timed = {package for record in passed(group) for package in _LIBRARIES.get(record.kernel, ())}
+    missing: dict[frozenset[str], Record] = {}
+    for record in group.records:
+        library = _LIBRARIES.get(record.kernel, frozenset())
+        if record.status is Status.UNAVAILABLE and library - timed:
+            missing.setdefault(library, record)
+    return list(missing.values())
 
 
 def passed(group: Group) -> list[Record]:

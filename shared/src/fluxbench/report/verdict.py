@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fluxbench.analysis import verdict as analysis
-from fluxbench.analysis.failures import is_late
+from fluxbench.analysis.failures import is_late, missing_libraries
 from fluxbench.analysis.groups import Group, groups, is_replayed, ranking_regime
 from fluxbench.analysis.launching import is_launching
 from fluxbench.analysis.verdict import DEFAULT, Verdict
-from fluxbench.core.formatting import listed
+from fluxbench.core.formatting import listed, reason
 from fluxbench.operations.words import describe
 from fluxbench.records.schema import SUSTAINED, Record
 from fluxbench.report import usage
@@ -21,6 +21,8 @@ from fluxbench.variants import label
 
 MOST = 6  # other groups whose verdicts stand one after the other
 NAMED = 3  # level kernels that a sentence names before it counts the rest
+_WITH_REASON = 2  # libraries without a time that are named with the reason
+_REASON = 80  # characters of one that is not shortened
 
 
 def blocks(records: Sequence[Record], device_name: str) -> list[Block]:
@@ -57,6 +59,8 @@ def _late(every_group: Sequence[Group]) -> str:
 def _of_group(group: Group, device_name: str) -> list[Block]:
     found = analysis.of(group)
     shown: list[Block] = [Paragraph(sentence(found), kind="lead")]
+    if missing := unavailable(found):
+        shown.append(Paragraph(missing))
     if mixed := mixed_versions(group.ranked_at(group.longest)):
         shown.append(Paragraph(mixed))
     if found.is_compared:
@@ -103,6 +107,24 @@ def sentence(verdict: Verdict) -> str:
         return f"No verdict: not all of these can be compared, since {verdict.incomparable}."
     parts = [_exact(verdict), _uncompiled(verdict), _elsewhere(verdict), _rounding(verdict), _quantized(verdict)]
     return " ".join(filter(None, parts))
+
+
+def unavailable(verdict: Verdict) -> str:
+    """Return which libraries the verdict is without, as they are unavailable, and why; empty where nothing is exact."""
+    missing = missing_libraries(verdict.group) if verdict.exact else []
+    if len(missing) > _WITH_REASON:
+        names = _counted([label(record.kernel) for record in missing])
+        return f"{names} have no time here; the table of what did not pass says why."
+    return " ".join(f"{label(record.kernel)} has no time here: {_short_reason(record)}." for record in missing)
+
+
+def _short_reason(record: Record) -> str:
+    """Return the first sentence of why something did not pass, without what to do, which follows a semicolon.
+
+    A long one goes without what another library said, which follows the last colon.
+    """
+    first = reason(record.reason).partition("; ")[0].partition(". ")[0].rstrip(".")
+    return first if len(first) <= _REASON else first.rpartition(": ")[0] or first
 
 
 def caption(verdict: Verdict, device_name: str) -> str:

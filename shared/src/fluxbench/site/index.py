@@ -129,7 +129,8 @@ def _verdicts(notebook: Notebook, target: Target) -> Verdicts:
         verdict = analysis.of(group)
         drawn = chart(verdict, f"{target.name}/{notebook.name}/{group.name}") if verdict.is_compared else ""
         caption = words.caption(verdict, device_name(group.records)) if drawn else ""
-        shapes.append(Shape(sentence=words.sentence(verdict), chart=Markup(drawn), caption=caption))
+        sentences = " ".join(filter(None, (words.sentence(verdict), words.unavailable(verdict))))
+        shapes.append(Shape(sentence=sentences, chart=Markup(drawn), caption=caption))
     return Verdicts(
         name=notebook.name,
         page=notebook.page,
