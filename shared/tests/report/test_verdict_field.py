@@ -9,6 +9,7 @@ from sample_records import changed, record, results
 from fluxbench.analysis import verdict as analysis
 from fluxbench.analysis.groups import groups
 from fluxbench.operations import sets
+from fluxbench.operations.workload import Workload
 from fluxbench.records.schema import SUSTAINED, Flag, KernelShare, Record
 from fluxbench.records.status import FlagKind, Status
 from fluxbench.report import verdict
@@ -125,14 +126,32 @@ def test_a_choice_that_is_slower_than_the_default_at_other_lengths_says_at_how_m
     default = [record("torch_native", workload) for workload in LENGTHS]
     late = [record("torch_cudnn", workload, 1.5 if workload in LENGTHS[:2] else 0.8) for workload in LENGTHS]
     assert said(*default, *late) == (
-        "cuDNN (SDPA) is the faster of 2 exact kernels measured here: 25% faster than PyTorch's default. "
-        "At 2 of the 6 lengths cuDNN (SDPA) is measurably slower than PyTorch's default."
+        "cuDNN (SDPA) is the faster of 2 exact kernels measured here at 512 text tokens: 25% faster than PyTorch's "
+        "default. At 2 of the 6 lengths cuDNN (SDPA) is measurably slower than PyTorch's default."
     )
     assert any(text.startswith("Use cuDNN (SDPA) at 512 text tokens:") for text in shown_of(*default, *late))
     third = [record("flash_attn_3", LENGTHS[2], 0.7)]
     assert said(*default, *late, *third).endswith(
         " At 3 of the 6 lengths another exact kernel or form is faster than cuDNN (SDPA)."
     )
+
+
+def test_a_gain_that_is_not_there_at_all_sizes_has_its_size_and_the_number_of_the_others() -> None:
+    def pair(ms: float, workload: Workload) -> list[Record]:
+        return [record("torch_native", workload), record("gluon_flash", workload, ms)]
+
+    steps = sets.sets()["flux1-steps"]
+    gained = [each for workload in steps for each in pair(1.0 if workload.x == 1024 else 0.95, workload)]
+    assert said(*gained) == (
+        "Gluon (fluxbench) is the faster of 2 exact kernels measured here at 2,048 px: 5% faster than PyTorch's "
+        "default. At 1 of the 5 sizes no kernel is measurably faster."
+    )
+    only_before = [each for workload in LENGTHS for each in pair(1.0 if workload is LENGTHS[-1] else 0.9, workload)]
+    assert said(*only_before).startswith("Of 2 exact kernels measured here at 512 text tokens none is measurably")
+    for ms in (0.9, 1.0):
+        everywhere = said(*(each for workload in LENGTHS for each in pair(ms, workload)))
+        assert "text tokens" not in everywhere
+        assert " lengths " not in everywhere
 
 
 def test_the_gain_over_the_default_is_the_ratio_in_the_same_processes_where_that_is_the_reference() -> None:

@@ -42,10 +42,10 @@ class Verdict:
     `LEVEL_WITHIN`: those are `unsure`. The baseline always is, since nothing is measurably faster then. `choice` is one
     of `named`: the default, which needs no change, else the one that is among the fastest at the most workloads. It is
     beaten at `beaten_at` of the group's workloads, measurably slower than the baseline at `slower_at`, and has no rank
-    at `absent_at`. There is none where one exact kernel alone was tried, or where the verdict is undecided. `rounding`
-    is the fastest kernel that rounds more than an exact one and is not quantized, where it is measurably faster than
-    the fastest exact kernel, or where the baseline is the only exact one. There is none of them where records must not
-    be ranked together.
+    at `absent_at`. There is none where one exact kernel alone was tried, or where the verdict is undecided. At
+    `level_at` workloads nothing exact is measurably faster than the baseline. `rounding` is the fastest kernel that
+    rounds more than an exact one and is not quantized, where it is measurably faster than the fastest exact kernel, or
+    where the baseline is the only exact one. There is none of them where records must not be ranked together.
     """
 
     group: Group
@@ -61,6 +61,7 @@ class Verdict:
     beaten_at: int = 0
     slower_at: int = 0
     absent_at: int = 0
+    level_at: int = 0
     rounding: Contender | None = None
     quantized: Contender | None = None
     is_faster: bool = False  # the quantized kernel, measurably, than the fastest exact one
@@ -139,6 +140,7 @@ def of(group: Group, workload: Workload | None = None) -> Verdict:
         beaten_at=behind[choice.variant] - absent if choice else 0,
         slower_at=_slower(group, choice.variant, baseline.variant) if choice and baseline else 0,
         absent_at=absent,
+        level_at=len(group.workloads) - behind.get(baseline.variant, len(group.workloads)) if baseline else 0,
         rounding=contender(rounding) if rounding else None,
         quantized=contender(quantized) if quantized else None,
         is_faster=is_faster,

@@ -95,7 +95,7 @@ def _use(verdict: Verdict) -> list[Block]:
 def _why(verdict: Verdict) -> str:
     """Return where the choice holds if not at all lengths, or why it is not the first of the exact kernels."""
     if verdict.slower_at:
-        return f" at {verdict.workload.x:,} {verdict.group.axis}"
+        return _at(verdict)
     is_first = verdict.named[0].record is verdict.choice
     is_sure = is_first or verdict.default_is_level or verdict.beaten_at or verdict.absent_at
     return "" if is_sure else ", unbeaten at all lengths"
@@ -202,25 +202,39 @@ def _kernels(verdict: Verdict) -> set[str]:
 
 
 def _field(verdict: Verdict) -> str:
-    """Return among how many exact kernels a verdict is; of one kernel among how many of its forms."""
+    """Return among how many exact kernels a verdict is; of one kernel among how many of its forms.
+
+    Where what it says of the baseline does not hold at all lengths, this names the length.
+    """
     kernels = len(_kernels(verdict))
-    if kernels > 1:
-        return f"{kernels} exact kernels measured here"
-    return f"{len(verdict.timed)} exact forms measured here"
+    holds_everywhere = verdict.level_at in (0, len(verdict.group.workloads)) and not verdict.slower_at
+    among = f"{kernels} exact kernels" if kernels > 1 else f"{len(verdict.timed)} exact forms"
+    return f"{among} measured here{'' if holds_everywhere else _at(verdict)}"
+
+
+def _at(verdict: Verdict) -> str:
+    return f" at {verdict.workload.x:,} {verdict.group.axis}"
+
+
+def _lengths(group: Group) -> str:
+    return f"{len(group.workloads)} {'lengths' if group.axis.endswith('tokens') else 'sizes'}"
 
 
 def _elsewhere(verdict: Verdict) -> str:
     if not verdict.choice:
         return ""
-    count, choice = len(verdict.group.workloads), label(verdict.choice.variant)
+    every, choice = _lengths(verdict.group), label(verdict.choice.variant)
     baseline = baseline_name(verdict.baseline) if verdict.baseline else ""
     is_beaten_by_others = verdict.beaten_at > verdict.slower_at
+    has_gain = all(one.speedup for one in verdict.exact)
+    is_level_elsewhere = has_gain and not verdict.slower_at and verdict.level_at > verdict.absent_at
     clauses = (
+        (verdict.level_at * is_level_elsewhere, "no kernel is measurably faster"),
         (verdict.slower_at, f"{choice} is measurably slower than {baseline}"),
         (verdict.beaten_at * is_beaten_by_others, f"another exact kernel or form is faster than {choice}"),
         (verdict.absent_at, f"{choice} has no time"),
     )
-    return " ".join(f"At {number} of the {count} lengths {what}." for number, what in clauses if number)
+    return " ".join(f"At {number} of the {every} {what}." for number, what in clauses if number)
 
 
 def _rounding(verdict: Verdict) -> str:
