@@ -105,6 +105,16 @@ def test_a_card_names_a_library_that_the_verdict_is_without(tmp_path: Path) -> N
     assert "relative error. xFormers has no time here: xFormers was built for another torch." in index.text
 
 
+def test_a_card_names_the_groups_of_a_notebook_with_what_they_time_and_shows_the_largest_head_dim(
+    tmp_path: Path,
+) -> None:
+    groups = [f"causal-bf16-d{head_dim}-65536{which}" for head_dim in (16, 128) for which in ("", "-backward")]
+    records = [record(name, workload) for workload in groups for name in ("torch_flash", "torch_cudnn")]
+    write(tmp_path, "h200", *records, notebook="scaling")
+    index, _ = drawn(tmp_path)
+    assert re.findall(r"For (causal[^:]+):", index.text) == ["causal-bf16-d128", "causal-bf16-d128-backward (backward)"]
+
+
 def test_a_card_says_of_shared_steps_how_much_faster_they_are_and_not_which_kernel(tmp_path: Path) -> None:
     found = {way: sets.by_name()[f"flux1-1024px-{way}-of-2"] for way in ("alone", "ulysses")}
     times = (

@@ -14,12 +14,13 @@ from fluxbench import studies
 from fluxbench.analysis import shared
 from fluxbench.analysis import verdict as analysis
 from fluxbench.analysis.grid import grids
-from fluxbench.analysis.groups import ranking_regime
+from fluxbench.analysis.groups import Group, ranking_regime
 from fluxbench.analysis.verification.origin import device_of
 from fluxbench.notebook.publish import OF_NO_DEVICE
 from fluxbench.records.schema import Record
 from fluxbench.report import verdict as words
 from fluxbench.report.figures.verdict import chart
+from fluxbench.report.sentences import title
 from fluxbench.report.tables import parallel
 from fluxbench.report.tables.grid_words import sentence
 from fluxbench.site.collect import Notebook, Target, device_name
@@ -125,11 +126,12 @@ def _verdicts(notebook: Notebook, target: Target) -> Verdicts:
         )
     shapes = []
     of_kernels = [group for group in notebook.groups if group.operation != shared.OPERATION]
-    for group in of_kernels[:_SHAPES]:
+    for group in sorted(of_kernels, key=_head_dim, reverse=True)[:_SHAPES]:
         verdict = analysis.of(group)
         drawn = chart(verdict, f"{target.name}/{notebook.name}/{group.name}") if verdict.is_compared else ""
         caption = words.caption(verdict, device_name(group.records)) if drawn else ""
-        sentences = " ".join(filter(None, (words.sentence(verdict), words.unavailable(verdict))))
+        which = f"For {title(group)}:" if len(of_kernels) > 1 else ""
+        sentences = " ".join(filter(None, (which, words.sentence(verdict), words.unavailable(verdict))))
         shapes.append(Shape(sentence=sentences, chart=Markup(drawn), caption=caption))
     return Verdicts(
         name=notebook.name,
@@ -138,6 +140,11 @@ def _verdicts(notebook: Notebook, target: Target) -> Verdicts:
         shapes=shapes,
         more_shapes=len(notebook.groups) - len(shapes),
     )
+
+
+def _head_dim(group: Group) -> int:
+    """Return the head_dim of a group's attention, 0 of layers and models: the largest one is nearest to theirs."""
+    return int(group.longest.shape.get("head_dim_qk", 0))
 
 
 def _is_grid(notebook: Notebook) -> bool:
