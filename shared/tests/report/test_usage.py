@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
 import os
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import calls
-import kernels
 import libraries
 import pytest
 import torch
-from usages import used, with_fa3
+from usages import install, used, with_fa3
 
-from fluxbench import kernels as own_kernels
 from fluxbench import variants
-from fluxbench.kernels import gluon_int8_fp8, hub
 
-SDPA = {
-    "torch_flash": "flash_sdp_enabled",
-    "torch_cudnn": "cudnn_sdp_enabled",
-    "torch_efficient": "mem_efficient_sdp_enabled",
-    "torch_efficient_tf32": "mem_efficient_sdp_enabled",
-    "torch_math": "math_sdp_enabled",
-}
 EAGER = [each.name for each in variants.REGISTRY if not (each.deterministic_of or each.only_decodes)]
 FLASH_3 = ("flash_attn_3", "flash_attn_3_fp8")
 
@@ -70,54 +57,6 @@ def run(code: str, short: str = "", layout: str = "") -> tuple[float, float]:
         out = names.get("out")
         out = out.transpose(1, 2) if heads_first and out is not None else out
         return of_code, 0.0 if out is None else error(out.view(q.shape))
-
-
-def install(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a variant's library be there, on the CPU; of torch's backends the one that is chosen alone."""
-    for module in [each for each in sys.modules if each.startswith("fa3_fwd_interface")]:
-        monkeypatch.delitem(sys.modules, module)
-    if name in SDPA:
-        real = torch.nn.functional.scaled_dot_product_attention
-
-        def on_any(*tensors: Any) -> Any:
-            on = {enabled for enabled in SDPA.values() if getattr(torch.backends.cuda, enabled)()}
-            assert on == {SDPA[name]}
-            with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
-                return real(*tensors)
-
-        monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", on_any)
-    elif name.startswith("triton_flash") or name in ("gluon_flash", "hf_local_flash"):
-        real = inspect.signature(own_kernels.attention)
-
-        def bound(*args: Any, **options: Any) -> Any:
-            given = real.bind(*args, **options).arguments
-            assert given.pop("tf32", False) == (name == "triton_flash_tf32")
-            assert given.pop("forward", None) == {"triton_flash": "triton", "gluon_flash": "gluon"}.get(name)
-            return libraries.attention(*given.values())
-
-        monkeypatch.setattr(own_kernels, "attention", bound)
-        repository = {Path("build/fluxbench-attention"): own_kernels}
-        monkeypatch.setattr(kernels, "get_local_kernel", lambda repo_path: repository[repo_path])
-    elif name == "gluon_int8_fp8":
-        one_call = inspect.signature(gluon_int8_fp8.quantized_forward)
-        monkeypatch.setattr(
-            gluon_int8_fp8,
-            "quantized_forward",
-            lambda *args, **options: libraries.attention(*one_call.bind(*args, **options).arguments.values()),
-        )
-    elif name.startswith("hf_"):
-        signature = inspect.signature(kernels.get_kernel)
-        libraries.install_hub(monkeypatch)
-        load = hub.load
-        monkeypatch.setattr(kernels, "get_kernel", lambda *args, **given: load(**_hub(signature, args, given)))
-    elif name in libraries.FAKES:
-        libraries.FAKES[name](monkeypatch)
-
-
-def _hub(signature: inspect.Signature, args: Any, given: Any) -> dict[str, Any]:
-    asked = signature.bind(*args, **given).arguments
-    assert set(asked) == {"repo_id", "version"}
-    return {"repository": asked["repo_id"], "version": asked["version"]}
 
 
 def budget(name: str) -> float:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from small_flux import flux, forward
 from usages import EVERYTHING, NAMES, used
 
 from fluxbench import variants
@@ -17,28 +18,9 @@ from fluxbench import variants
 diffusers = pytest.importorskip("diffusers")
 DISPATCH = pytest.importorskip("diffusers.models.attention_dispatch")
 RECORDED = tomllib.loads((Path(__file__).parents[1] / "diffusers_backends.toml").read_text(encoding="utf-8"))
-SIZES = {
-    "in_channels": 8, "num_layers": 1, "num_single_layers": 1, "attention_head_dim": 32, "num_attention_heads": 2,
-    "joint_attention_dim": 32, "pooled_projection_dim": 16, "axes_dims_rope": (8, 12, 12),
-}  # fmt: skip
 ON_A_CPU = ["torch_flash", "torch_math", "torch_native", "flex_eager"]
 NEEDS_A_GPU = ["torch_cudnn", "torch_efficient"]
-LINES = {name: lines for name in NAMES if (lines := used(name, **EVERYTHING).diffusers)}
-
-
-def flux() -> Any:
-    torch.manual_seed(0)
-    return diffusers.FluxTransformer2DModel(**SIZES, guidance_embeds=False).eval()
-
-
-def forward(transformer: Any) -> Any:
-    torch.manual_seed(1)
-    with torch.no_grad():
-        return transformer(
-            hidden_states=torch.randn(1, 16, 8), encoder_hidden_states=torch.randn(1, 4, 32),
-            pooled_projections=torch.randn(1, 16), timestep=torch.tensor([1.0]), img_ids=torch.zeros(16, 3),
-            txt_ids=torch.zeros(4, 3),
-        ).sample  # fmt: skip
+LINES = {name: found.diffusers for name in NAMES if (found := used(name, **EVERYTHING)).backend}
 
 
 def set_backend(name: str) -> Any:

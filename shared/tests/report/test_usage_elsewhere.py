@@ -60,7 +60,7 @@ WITH |= {"sage_int8_fp16_triton", "sage_int8_fp16_cuda", "sage_int8_fp8_sm90"}
 @pytest.mark.parametrize("name", NAMES)
 def test_diffusers_has_the_backend_or_it_is_said_that_it_has_none(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found, kernel = used(name, **EVERYTHING), variants.find(name).variant.name
-    if not found.diffusers:
+    if not found.backend:
         assert kernel not in WITH or name in ("torch_flash_copy", "torch_efficient_copy")
         assert found.diffusers_note.startswith(f"diffusers {usage.DIFFUSERS} ")
         return
@@ -70,8 +70,8 @@ def test_diffusers_has_the_backend_or_it_is_said_that_it_has_none(name: str, mon
     if needs := backend.get("needs"):
         package, _, oldest = needs.partition(">=")
         assert used(name, **{**EVERYTHING, package: oldest}).diffusers == found.diffusers
-        assert not used(name, **{key: version for key, version in EVERYTHING.items() if key != package}).diffusers
-        assert oldest == "0" or not used(name, **{**EVERYTHING, package: "0.0.1"}).diffusers
+        assert not used(name, **{key: version for key, version in EVERYTHING.items() if key != package}).backend
+        assert oldest == "0" or not used(name, **{**EVERYTHING, package: "0.0.1"}).backend
     assert ("copies q, k and v" in found.diffusers_note or name.endswith("_copy")) == backend.get("copies", False)
     hub = {"hf_flash_attn2": hf_kernels.FLASH_ATTN_2, "hf_flash_attn3": hf_kernels.FLASH_ATTN_3}.get(name)
     assert backend.get("hub") == (f"{hub} {hf_kernels.VERSIONS[hub]}" if hub else None)
@@ -85,6 +85,7 @@ def test_backends_of_other_builds_that_are_named_exist() -> None:
     for name in NAMES:
         note = with_fa3(name).diffusers_note
         assert set(re.findall('"([^"]+)"', note)) <= set(BACKENDS)
+        assert not (hub := with_fa3(name).hub) or BACKENDS[hub]["hub"]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,7 @@ def test_backends_of_other_builds_that_are_named_exist() -> None:
 )
 def test_what_diffusers_does_not_take_is_said(name: str, versions: dict[str, str], words: str) -> None:
     found = used(name, **versions)
-    assert found.diffusers == ""
+    assert found.backend == ""
     assert words in found.diffusers_note
 
 
@@ -154,7 +155,7 @@ def test_a_record_without_versions_names_none() -> None:
 
 @pytest.mark.parametrize("text", ["2.0; rm -rf /", "2.0\nrm", "$(id)", "2.0 --index-url=x", "git+x"])
 def test_nothing_that_a_record_says_gets_into_what_is_copied_but_versions(text: str) -> None:
-    names = ("sageattention", "fa3-fwd", "flash-attn", "triton", "cuda")
+    names = ("sageattention", "fa3-fwd", "flash-attn", "triton", "cuda", "diffusers")
     for name in NAMES:
         found = usage.of(
             sample_records.record(name, detail=text, versions={"torch": "2.0", **dict.fromkeys(names, text)})

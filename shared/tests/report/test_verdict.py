@@ -283,7 +283,7 @@ def test_a_choice_that_is_not_the_first_says_why_and_a_build_without_a_backend_s
         record("flash_attn_3", workload, 0.8, versions={"torch": "2.9.0", "fa3-fwd": "0.0.3"}) for workload in LENGTHS
     ]
     fourth = [record("flash_attn_4", workload, 0.9) for workload in LENGTHS[:-1]]
-    use, note, install, _ = shown_of(*default, *third, *fourth, record("flash_attn_4", LENGTHS[-1], 0.799))[2:]
+    use, note, install, *_ = shown_of(*default, *third, *fourth, record("flash_attn_4", LENGTHS[-1], 0.799))[2:]
     assert use.startswith("Use FlashAttention-3, unbeaten at all lengths:\n")
-    assert note == "No diffusers 0.42 backend for this build."
+    assert note == "No diffusers 0.42 backend for this build. Its lines below add one."
     assert install.endswith("pip install torch==2.9.0 fa3-fwd==0.0.3")

@@ -8,6 +8,7 @@ from fluxbench.analysis import verdict as analysis
 from fluxbench.analysis.failures import is_late, missing_libraries
 from fluxbench.analysis.groups import Group, groups, is_replayed, ranking_regime
 from fluxbench.analysis.launching import is_launching
+from fluxbench.analysis.model import OPERATION as MODEL_STEP
 from fluxbench.analysis.verdict import DEFAULT, Verdict
 from fluxbench.core.formatting import listed, reason
 from fluxbench.operations.words import describe
@@ -80,12 +81,16 @@ def _use(verdict: Verdict) -> list[Block]:
     shown: list[Block] = []
     chosen = usage.of(verdict.choice) if verdict.choice else None
     if chosen:
-        lines = f"# q, k, v: {chosen.layout}\n{chosen.short}"
-        shown.append(Code(lines, f"Use {chosen.label}{_why(verdict)}"))
-        if chosen.diffusers:
-            shown.append(Code(chosen.diffusers, f"In diffusers {usage.DIFFUSERS}"))
+        name = f"Use {chosen.label}{_why(verdict)}"
+        is_step = verdict.workload.operation == MODEL_STEP
+        if not is_step:
+            shown.append(Code(f"# q, k, v: {chosen.layout}\n{chosen.short}", name))
+        if chosen.backend or (is_step and chosen.diffusers):
+            what = f"{name}, in" if is_step else "In"
+            shown.append(Code(chosen.diffusers, f"{what} diffusers {usage.DIFFUSERS}"))
         else:
-            shown.append(Paragraph(f"No diffusers {usage.DIFFUSERS} backend for this build."))
+            fold = " Its lines below add one." if chosen.diffusers else ""
+            shown.append(Paragraph(f"No diffusers {usage.DIFFUSERS} backend for this build.{fold}"))
         if chosen.install and chosen.variant != DEFAULT:
             shown.append(Code(chosen.install, "Install"))
     every = usage.blocks(records)

@@ -8,19 +8,13 @@ from dataclasses import dataclass
 from fluxbench import variants
 from fluxbench.records.schema import Record
 from fluxbench.report.blocks import Block, Code, Fold, Paragraph
-from fluxbench.report.usage import pip
+from fluxbench.report.usage import pip, pipeline
 from fluxbench.report.usage.lines import TOKENS_FIRST, Lines, of_variant
-from fluxbench.variants.forms import COPY, Form
+from fluxbench.variants.forms import COPY, EAGER, Form
 
-USED = ("attention",)  # operations that these lines are for
+USED = ("attention", pipeline.STEP)  # operations that these lines are for
 DIFFUSERS = "0.42"  # whose backends the data names
 _COPIES = "q, k, v = (x.contiguous() for x in (q, k, v))"
-_COMPILES_ALL = "This compiles the whole transformer; we compiled the attention alone."
-_OPERATOR = """\
-attention = torch.library.custom_op(
-    "mine::attention", attention, mutates_args=(), schema="(Tensor q, Tensor k, Tensor v) -> Tensor"
-)
-attention.register_fake(lambda q, k, v: q.new_empty(q.shape))"""
 _MARK = "torch.compiler.cudagraph_mark_step_begin()  # before each call, which overwrites the output of the last one"
 
 
@@ -33,8 +27,11 @@ class Usage:
     short: str  # the few lines of `code` that matter; of a compiled form all of them
     layout: str  # of the q, k and v that these take
     code: str  # defines attention(q, k, v), which takes and returns [batch, seq_len, heads, head_dim]
-    diffusers: str  # with `pipe`, a pipeline; empty where diffusers has no backend for it
-    diffusers_note: str  # what these lines do otherwise than what was measured, or why there are none
+    backend: str  # that diffusers has; empty where it has none for this build
+    diffusers: str  # with `pipe`, a pipeline; empty where there are no lines for it
+    diffusers_note: str  # what these lines do otherwise than what was measured, or why diffusers has no backend
+    is_as_measured: bool  # of a backend that diffusers has: whether it calls what was measured
+    hub: str  # a backend of diffusers that loads another build of it from the Hugging Face hub; empty where none does
     install: str  # for a shell, with the measured versions; empty where the record names none
     install_note: str
 
@@ -42,7 +39,8 @@ class Usage:
 def of(record: Record) -> Usage | None:
     """Return how to use a record's variant with what was measured; None for one that is not registered here.
 
-    None for training, decoding and layers too: these lines are for one forward pass, as a pipeline calls it.
+    None for training, decoding and layers too: these lines are for one forward pass, as a pipeline calls it. Of a
+    model's step, which diffusers compiles, `code` is that of the eager form.
     """
     try:
         found = variants.find(record.variant)
@@ -53,10 +51,11 @@ def of(record: Record) -> Usage | None:
     lines = of_variant(found.variant.name)
     if lines is None:
         return None
-    names = _names(record)
-    diffusers, note = _in_diffusers(lines, found.form, record)
+    names, is_step = _names(record), record.workload.operation == pipeline.STEP
     install, install_note = pip.commands(lines, found.variant.packages, record.versions)
-    code, is_compiled = _code(lines, found.form, names), found.form.compile_mode is not None
+    is_compiled = found.form.compile_mode is not None and not is_step
+    code = _code(lines, EAGER if is_step else found.form, names)
+    in_diffusers = pipeline.of(lines, found.form, code, record)
     short = "\n".join(filter(None, (_COPIES * (found.form == COPY), _filled(lines.short, names))))
     return Usage(
         variant=record.variant,
@@ -64,21 +63,30 @@ def of(record: Record) -> Usage | None:
         short=code if is_compiled else short,
         layout=TOKENS_FIRST if is_compiled else lines.layout,
         code=code,
-        diffusers=diffusers,
-        diffusers_note=note,
+        backend=in_diffusers.backend,
+        diffusers=in_diffusers.lines,
+        diffusers_note=in_diffusers.note,
+        is_as_measured=in_diffusers.is_as_measured,
+        hub=lines.hub,
         install=install,
         install_note=install_note,
     )
 
 
 def blocks(records: Iterable[Record]) -> list[Block]:
-    """Return a fold for each variant of these records, in their order, with all its lines."""
-    used = {record.variant: usage for record in records if (usage := of(record))}
-    return [Fold(f"How to use {usage.label}", tuple(_blocks(usage))) for usage in used.values()]
+    """Return a fold for each variant of these records, in their order, with all its lines.
+
+    Of a model's step without those for PyTorch alone.
+    """
+    used = {record.variant: (record, usage) for record in records if (usage := of(record))}
+    return [
+        Fold(f"How to use {usage.label}", tuple(_blocks(usage, is_step=record.workload.operation == pipeline.STEP)))
+        for record, usage in used.values()
+    ]
 
 
-def _blocks(usage: Usage) -> list[Block]:
-    found: list[Block] = [Code(usage.code, f"PyTorch: {usage.label}")]
+def _blocks(usage: Usage, *, is_step: bool) -> list[Block]:
+    found: list[Block] = [] if is_step else [Code(usage.code, f"PyTorch: {usage.label}")]
     if usage.diffusers:
         found.append(Code(usage.diffusers, f"diffusers {DIFFUSERS}: {usage.label}"))
     found += [Paragraph(usage.diffusers_note)] if usage.diffusers_note else []
@@ -116,26 +124,6 @@ def _code(lines: Lines, form: Form, names: dict[str, str]) -> str:
     if form.compile_mode is None:
         return code
     head = "" if "import torch\n" in code else "import torch\n"
-    compiled = [_OPERATOR] * lines.operator + [_compiling(form)] + [_MARK] * (form.compile_mode == "max-autotune")
+    marked = [_MARK] * (form.compile_mode == "max-autotune")
+    compiled = [pipeline.OPERATOR] * lines.operator + [_compiling(form), *marked]
     return "\n".join((f"{head}{code}\n", *compiled))
-
-
-def _in_diffusers(lines: Lines, form: Form, record: Record) -> tuple[str, str]:
-    """Return the lines and what to say of them."""
-    backend, note = lines.backend, lines.note
-    if form == COPY:
-        backend, note = lines.copy_backend if lines.copy_backend is not None else backend, lines.copy_note
-    if backend and lines.needs and not pip.has(record.versions, lines.needs):
-        return "", lines.otherwise
-    notes = [note]
-    if form.compile_mode:
-        notes += [_COMPILES_ALL] * bool(backend) + [lines.compiled]
-    return _set_backend(lines, backend, form) if backend else "", " ".join(filter(None, notes))
-
-
-def _set_backend(lines: Lines, backend: str, form: Form) -> str:
-    after = lines.after
-    if form.compile_mode:
-        mode = "" if form.compile_mode == "default" else f'mode="{form.compile_mode}", '
-        after = f"pipe.transformer.compile({mode}dynamic=False)"
-    return "\n".join(filter(None, (lines.before, f'pipe.transformer.set_attention_backend("{backend}")', after)))

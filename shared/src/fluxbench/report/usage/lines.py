@@ -26,6 +26,8 @@ class Lines:
     copy_note: str = ""
     compiled: str = ""
     operator: bool = False
+    hub: str = ""
+    one_shape: bool = False
     install: tuple[str, ...] = ()
     build: tuple[str, ...] = ()
     checkout: bool = False

@@ -27,7 +27,7 @@ def commands(of: Lines, packages: Sequence[str], versions: Mapping[str, str]) ->
         notes.append(f"Measured with torch {known['torch']}.")
     together: list[str] = []
     built: list[str] = []
-    for asked in of.install or packages:
+    for asked in (*(of.install or packages), "diffusers"):
         name, bracket, extra = asked.partition("[")
         if name not in known:
             continue
