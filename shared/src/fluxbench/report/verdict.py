@@ -9,6 +9,7 @@ from fluxbench.analysis.failures import is_late, missing_libraries
 from fluxbench.analysis.groups import Group, groups, is_replayed, ranking_regime
 from fluxbench.analysis.launching import is_launching
 from fluxbench.analysis.model import OPERATION as MODEL_STEP
+from fluxbench.analysis.ranking import order
 from fluxbench.analysis.verdict import DEFAULT, Verdict
 from fluxbench.core.formatting import listed, reason
 from fluxbench.operations.words import describe
@@ -19,7 +20,9 @@ from fluxbench.report.figures.verdict import ROUNDS, baseline_name, chart, share
 from fluxbench.report.sentences import mixed_versions, title
 from fluxbench.stats.intervals import Estimate
 from fluxbench.variants import label
+from fluxbench.variants.forms import COPY
 
+_HUB = '# {}\npipe.transformer.set_attention_backend("{}")'
 MOST = 6  # other groups whose verdicts stand one after the other
 NAMED = 3  # level kernels that a sentence names before it counts the rest
 _WITH_REASON = 2  # libraries without a time that are named with the reason
@@ -93,8 +96,46 @@ def _use(verdict: Verdict) -> list[Block]:
             shown.append(Paragraph(f"No diffusers {usage.DIFFUSERS} backend for this build.{fold}"))
         if chosen.install and chosen.variant != DEFAULT:
             shown.append(Code(chosen.install, "Install"))
+        if not chosen.backend:
+            shown += _with_backend(verdict)
     every = usage.blocks(records)
     return [*shown, Fold("How to install and use these kernels", every)] if every else shown
+
+
+def _with_backend(verdict: Verdict) -> list[Block]:
+    """Return the fastest kernel that diffusers has a backend for, in the form of the baseline, and builds of its hub.
+
+    Only kernels that were measured as diffusers calls them. None where no other than the default was.
+    """
+    baseline = verdict.baseline
+    if baseline is None or baseline.kernel != DEFAULT:
+        return []
+    ordering = order(verdict.group, verdict.workload)
+    used = [(record, usage.of(record)) for record in verdict.timed if record is not baseline]
+    of_form = [(record, lines) for record, lines in used if lines and record.form in (baseline.form, COPY.name)]
+    own = [(record, lines) for record, lines in of_form if lines.is_as_measured]
+    faster = [(record, lines) for record, lines in of_form if ordering.faster(record, baseline)]
+    first = min((each for each in own if each in faster), key=lambda each: ordering.log(each[0]), default=None)
+    shown: list[Block] = []
+    if first:
+        record, lines = first
+        gain = _gain([analysis.speedup(ordering, record, baseline)])
+        what = f"The fastest with a backend in diffusers {usage.DIFFUSERS} is {lines.label}, {gain}"
+        shown.append(Paragraph(f"{what} {'than' if gain.endswith('faster') else 'as'} {baseline_name(baseline)}."))
+        shown.append(Code(lines.diffusers, f"In diffusers {usage.DIFFUSERS}: {lines.label}"))
+    elif own:
+        which = f"Of the {len(own) + 1} kernels measured here as backends of diffusers {usage.DIFFUSERS} none"
+        default = f"{baseline_name(baseline)}, which diffusers takes by itself"
+        shown.append(Paragraph(f"{which} is measurably faster than {default}."))
+    known = {lines.backend for _, lines in used if lines}
+    hub = [
+        _HUB.format(label(record.kernel), lines.hub) for record, lines in faster if lines.hub and lines.hub not in known
+    ]
+    if hub:
+        shown.append(
+            Code("\n".join(hub), "Other builds, of the Hugging Face hub by the package kernels; not measured here")
+        )
+    return shown
 
 
 def _why(verdict: Verdict) -> str:
