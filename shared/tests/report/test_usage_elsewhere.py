@@ -17,6 +17,7 @@ import torch
 from usages import EVERYTHING, NAMES, record, used, with_fa3
 
 from fluxbench import variants
+from fluxbench.operations import sets
 from fluxbench.report import usage
 from fluxbench.variants import hf_kernels
 
@@ -167,6 +168,13 @@ def test_nothing_that_a_record_says_gets_into_what_is_copied_but_versions(text: 
 def test_a_variant_that_is_not_known_here_has_no_lines() -> None:
     assert usage.of(sample_records.record("of_someone_else")) is None
     assert usage.blocks([sample_records.record("of_someone_else")]) == []
+
+
+def test_lines_without_a_mask_are_not_for_a_causal_attention_or_one_of_fewer_heads_of_k_and_v() -> None:
+    workloads = [each for each in sets.by_name().values() if each.operation == "attention"]
+    asking = [each for each in workloads if each.shape["causal"] or each.shape["kv_heads"] != each.shape["heads"]]
+    assert [usage.of(sample_records.record("torch_native", each)) for each in asking] == [None] * len(asking)
+    assert usage.of(sample_records.record("torch_native", next(each for each in workloads if each not in asking)))
 
 
 def test_each_variant_folds_with_its_lines_in_the_order_of_the_records() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fluxbench import variants
+from fluxbench.operations.workload import Shape
 from fluxbench.records.schema import Record
 from fluxbench.report.blocks import Block, Code, Fold, Paragraph
 from fluxbench.report.usage import pip, pipeline
@@ -39,8 +40,9 @@ class Usage:
 def of(record: Record) -> Usage | None:
     """Return how to use a record's variant with what was measured; None for one that is not registered here.
 
-    None for training, decoding and layers too: these lines are for one forward pass, as a pipeline calls it. Of a
-    model's step, which diffusers compiles, `code` is that of the eager form.
+    None for training, decoding and layers too: these lines are for one forward pass, as a pipeline calls it. None for a
+    mask or fewer heads of k and v, which the lines do not ask for. Of a model's step, which diffusers compiles, `code`
+    is that of the eager form.
     """
     try:
         found = variants.find(record.variant)
@@ -49,7 +51,7 @@ def of(record: Record) -> Usage | None:
     if record.workload.operation not in USED:
         return None
     lines = of_variant(found.variant.name)
-    if lines is None:
+    if lines is None or _asks_for_more(record.workload.shape):
         return None
     names, is_step = _names(record), record.workload.operation == pipeline.STEP
     install, install_note = pip.commands(lines, found.variant.packages, record.versions)
@@ -93,6 +95,12 @@ def _blocks(usage: Usage, *, is_step: bool) -> list[Block]:
     if usage.install:
         found.append(Code(usage.install, f"Install: {usage.label}"))
     return [*found, *([Paragraph(usage.install_note)] if usage.install_note else [])]
+
+
+def _asks_for_more(shape: Shape) -> bool:
+    """Whether an attention has a mask, or fewer heads of k and v; a model's step has none of these."""
+    heads = shape.get("heads")
+    return bool(shape.get("causal")) or shape.get("kv_heads", heads) != heads
 
 
 def _names(record: Record) -> dict[str, str]:
