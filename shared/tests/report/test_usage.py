@@ -9,13 +9,25 @@ from typing import Any
 import calls
 import libraries
 import pytest
+import sample_records
 import torch
-from usages import install, used, with_fa3
+from usages import VERSIONS, install, used, with_fa3
 
 from fluxbench import variants
+from fluxbench.operations import sets
+from fluxbench.report import usage
+from fluxbench.report.usage import Usage
 
 EAGER = [each.name for each in variants.REGISTRY if not (each.deterministic_of or each.only_decodes)]
+TRAINING = next(each for each in sets.by_name().values() if each.operation == "attention_training")
 FLASH_3 = ("flash_attn_3", "flash_attn_3_fp8")
+
+
+def trained(name: str) -> Usage | None:
+    return usage.of(sample_records.record(name, TRAINING, versions={**VERSIONS, "fa3-fwd": "0.0.3"}))
+
+
+TRAINED = {name: found for name in EAGER if (found := trained(name))}
 
 
 @pytest.fixture(autouse=True)
@@ -83,6 +95,28 @@ def test_the_lines_of_a_variant_compute_attention(name: str, monkeypatch: pytest
     found = with_fa3(name)
     assert max(run(found.code, found.short, found.layout)) < budget(name)
     assert len(found.short.splitlines()) <= 3
+
+
+@pytest.mark.parametrize("name", sorted(TRAINED))
+def test_the_lines_of_a_training_step_have_the_gradients_of_attention(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(name, monkeypatch)
+    names: dict[str, Any] = {}
+    exec(TRAINED[name].code, names)
+    given, expected = ([x.clone().requires_grad_() for x in inputs()] for _ in range(2))
+    names["attention"](*given).float().square().sum().backward()
+    plain(*(x.transpose(1, 2) for x in expected)).square().sum().backward()
+    for one, other in zip(given, expected, strict=True):
+        assert float((one.grad - other.grad).norm() / other.grad.norm()) < 0.02  # unfused attention rounds its weights
+
+
+def test_lines_without_gradients_are_not_for_training() -> None:
+    assert {"torch_native", "flash_attn_4", "gluon_flash"} <= TRAINED.keys()
+    assert not {"te_fused", "cudnn_frontend", "flash_attn_3_fp8"} & TRAINED.keys()
+    assert trained("flash_attn_2_compile_d")
+    assert not trained("flash_attn_3_compile_d")
+    assert (TRAINED["flash_attn_4"].diffusers, TRAINED["flash_attn_4"].diffusers_note) == ("", "")
 
 
 @pytest.mark.parametrize("name", ["torch_flash", "torch_math", "torch_native", "flex", "flex_eager"])

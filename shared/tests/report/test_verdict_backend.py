@@ -87,3 +87,13 @@ def test_of_a_model_s_step_the_lines_are_those_for_diffusers_in_the_form_of_the_
     assert 'set_attention_backend("_native_cudnn")' in lines
     assert "How to use cuDNN" not in fold
     assert "PyTorch: " not in fold
+
+
+def test_of_training_the_lines_and_what_to_install_are_shown_and_nothing_of_diffusers() -> None:
+    workload = "flux1-1024px-t512-training"
+    records = [record(name, workload, ms) for name, ms in (("torch_native", 1.0), ("flash_attn_4", 0.8))]
+    shown = [block.text() for block in verdict.blocks(records, "X")][2:]
+    assert shown[0].splitlines()[0] == "Use FlashAttention-4:"
+    assert shown[1].startswith("Install:\n    pip install torch==2.9.0")
+    assert len(shown) == 3
+    assert "diffusers" not in "".join(shown)

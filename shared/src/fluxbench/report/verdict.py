@@ -91,7 +91,7 @@ def _use(verdict: Verdict) -> list[Block]:
         if chosen.backend or (is_step and chosen.diffusers):
             what = f"{name}, in" if is_step else "In"
             shown.append(Code(chosen.diffusers, f"{what} diffusers {usage.DIFFUSERS}"))
-        else:
+        elif chosen.diffusers_note:
             fold = " Its lines below add one." if chosen.diffusers else ""
             shown.append(Paragraph(f"No diffusers {usage.DIFFUSERS} backend for this build.{fold}"))
         if chosen.install and chosen.variant != DEFAULT:

@@ -13,7 +13,8 @@ from fluxbench.report.usage import pip, pipeline
 from fluxbench.report.usage.lines import TOKENS_FIRST, Lines, of_variant
 from fluxbench.variants.forms import COPY, EAGER, Form
 
-USED = ("attention", pipeline.STEP)  # operations that these lines are for
+TRAINING = "attention_training"
+USED = ("attention", pipeline.STEP, TRAINING)  # operations that these lines are for
 DIFFUSERS = "0.42"  # whose backends the data names
 _COPIES = "q, k, v = (x.contiguous() for x in (q, k, v))"
 _MARK = "torch.compiler.cudagraph_mark_step_begin()  # before each call, which overwrites the output of the last one"
@@ -40,24 +41,26 @@ class Usage:
 def of(record: Record) -> Usage | None:
     """Return how to use a record's variant with what was measured; None for one that is not registered here.
 
-    None for training, decoding and layers too: these lines are for one forward pass, as a pipeline calls it. None for a
-    mask or fewer heads of k and v, which the lines do not ask for. Of a model's step, which diffusers compiles, `code`
-    is that of the eager form.
+    None for decoding and layers too, and for a mask or fewer heads of k and v, which the lines do not ask for. Of a
+    model's step, which diffusers compiles, `code` is that of the eager form. Of training there are no lines for
+    diffusers, and none at all where those of the variant have no gradients.
     """
     try:
         found = variants.find(record.variant)
     except ValueError:
         return None
-    if record.workload.operation not in USED:
-        return None
+    operation = record.workload.operation
     lines = of_variant(found.variant.name)
-    if lines is None or _asks_for_more(record.workload.shape):
+    if operation not in USED or lines is None or _asks_for_more(record.workload.shape):
         return None
-    names, is_step = _names(record), record.workload.operation == pipeline.STEP
+    is_step, is_training = operation == pipeline.STEP, operation == TRAINING
+    if is_training and not _has_gradients(lines, found.form):
+        return None
+    names = _names(record)
     install, install_note = pip.commands(lines, found.variant.packages, record.versions)
     is_compiled = found.form.compile_mode is not None and not is_step
     code = _code(lines, EAGER if is_step else found.form, names)
-    in_diffusers = pipeline.of(lines, found.form, code, record)
+    in_diffusers = pipeline.NONE if is_training else pipeline.of(lines, found.form, code, record)
     short = "\n".join(filter(None, (_COPIES * (found.form == COPY), _filled(lines.short, names))))
     return Usage(
         variant=record.variant,
@@ -69,7 +72,7 @@ def of(record: Record) -> Usage | None:
         diffusers=in_diffusers.lines,
         diffusers_note=in_diffusers.note,
         is_as_measured=in_diffusers.is_as_measured,
-        hub=lines.hub,
+        hub="" if is_training else lines.hub,
         install=install,
         install_note=install_note,
     )
@@ -101,6 +104,10 @@ def _asks_for_more(shape: Shape) -> bool:
     """Whether an attention has a mask, or fewer heads of k and v; a model's step has none of these."""
     heads = shape.get("heads")
     return bool(shape.get("causal")) or shape.get("kv_heads", heads) != heads
+
+
+def _has_gradients(lines: Lines, form: Form) -> bool:
+    return lines.gradients and not (lines.operator and form.compile_mode)  # the operator has a forward pass alone
 
 
 def _names(record: Record) -> dict[str, str]:

@@ -28,6 +28,7 @@ class Lines:
     operator: bool = False
     hub: str = ""
     one_shape: bool = False
+    gradients: bool = True
     install: tuple[str, ...] = ()
     build: tuple[str, ...] = ()
     checkout: bool = False

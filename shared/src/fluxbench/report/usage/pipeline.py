@@ -43,6 +43,9 @@ class InDiffusers:
     is_as_measured: bool  # of a backend that diffusers has: whether it calls what was measured
 
 
+NONE = InDiffusers(backend="", lines="", note="", is_as_measured=False)
+
+
 def of(lines: Lines, form: Form, code: str, record: Record) -> InDiffusers:
     """Return the lines for diffusers of a record's variant, whose `code` defines `attention` in its form.
 
