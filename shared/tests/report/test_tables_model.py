@@ -15,7 +15,7 @@ from fluxbench.operations import sets
 from fluxbench.operations.workload import Workload
 from fluxbench.records.schema import Cupti, Flag, KernelShare, Record
 from fluxbench.records.status import FlagKind, Status
-from fluxbench.report import verdict
+from fluxbench.report import verdict_words
 from fluxbench.report.tables import model, model_parts
 
 STEP, LARGE = sets.by_name()["flux1-1024px-step"], sets.by_name()["flux1-2048px-step"]
@@ -182,11 +182,11 @@ def test_the_lead_is_of_the_largest_step_of_the_most_compiled_form() -> None:
 
 def test_the_verdict_s_gain_is_over_the_default_of_the_same_form() -> None:
     [group] = groups([*EAGER, *BLOCKS])
-    said = verdict.sentence(analysis.of(group))
+    said = verdict_words.sentence(analysis.of(group))
     assert said.startswith("FlashAttention-4, blocks compiled is the fastest of")
     assert "11% faster than PyTorch default (SDPA), blocks compiled." in said
     [level] = groups([*EAGER, BLOCKS[0], step("flash_attn_4_blocks", 99.99)])
-    assert "none is measurably faster than PyTorch default (SDPA), blocks compiled" in verdict.sentence(
+    assert "none is measurably faster than PyTorch default (SDPA), blocks compiled" in verdict_words.sentence(
         analysis.of(level)
     )
 

@@ -18,7 +18,7 @@ from fluxbench.records import files
 from fluxbench.records.method import METHOD_VERSION
 from fluxbench.records.schema import KernelShare, Record
 from fluxbench.records.status import Status
-from fluxbench.report import verdict
+from fluxbench.report import verdict, verdict_words
 from fluxbench.report.figures.verdict import WIDTH_PT, chart
 
 LENGTHS = sets.sets()["flux1-1024px"]
@@ -27,7 +27,7 @@ DEFAULT = record("torch_native")
 
 def said(*records: Record) -> str:
     [group] = groups(records)
-    return verdict.sentence(analysis.of(group))
+    return verdict_words.sentence(analysis.of(group))
 
 
 def quantized(ms: float, name: str = "flash_attn_3_fp8", ci: float = 0.005) -> Record:
@@ -247,8 +247,8 @@ def test_a_published_verdict_is_short(target: str) -> None:
     shown = [block.text() for block in verdict.blocks(records, str(records[0].fingerprint["device"]))]
     [group] = groups(records)
     found = analysis.of(group)
-    caption = verdict.caption(found, str(records[0].fingerprint["device"]))
-    assert len(f"{verdict.sentence(found)} {caption}".split()) <= 64
+    caption = verdict_words.caption(found, str(records[0].fingerprint["device"]))
+    assert len(f"{verdict_words.sentence(found)} {caption}".split()) <= 64
     # After speeds, where a kernel ties or is faster, and after what was not measured.
     assert any(each.startswith("Use ") for each in shown[1:4])
 

@@ -12,7 +12,7 @@ from fluxbench.operations import sets
 from fluxbench.operations.workload import Workload
 from fluxbench.records.schema import SUSTAINED, Flag, KernelShare, Record
 from fluxbench.records.status import FlagKind, Status
-from fluxbench.report import verdict
+from fluxbench.report import verdict, verdict_words
 from fluxbench.report.blocks import Chart
 from fluxbench.report.tables import ranking
 
@@ -22,7 +22,7 @@ DEFAULT = record("torch_native")
 
 def said(*records: Record) -> str:
     [group] = groups(records)
-    return verdict.sentence(analysis.of(group))
+    return verdict_words.sentence(analysis.of(group))
 
 
 def shown_of(*records: Record) -> list[str]:
@@ -165,7 +165,7 @@ def test_the_gain_over_the_default_is_the_ratio_in_the_same_processes_where_that
     speedup = analysis.of(group).exact[0].speedup
     assert speedup
     assert (speedup.value, speedup.low, speedup.high) == pytest.approx((1.375, 1 / 0.735, 1 / 0.72))
-    assert "38% faster than PyTorch's default" in verdict.sentence(analysis.of(group))
+    assert "38% faster than PyTorch's default" in verdict_words.sentence(analysis.of(group))
     [open_table, _] = [block for block in ranking.blocks(results(DEFAULT, fast)) if "Ranking at" in block.text()]
     assert "1.375× [1.361, 1.389]" in open_table.text() or "1.38× [1.36, 1.39]" in open_table.text()
 
@@ -182,7 +182,7 @@ def test_gains_that_round_apart_have_a_decimal_where_they_are_within_one_percent
 def test_the_caption_says_where_cuda_graphs_were_replayed() -> None:
     replayed = [Flag(kind=FlagKind.REPLAYED, regime="sustained", value=1.1)]
     graphs = [record("torch_native", flags=replayed), record("flash_attn_3", sustained_ms=0.8, flags=replayed)]
-    captions = [verdict.caption(analysis.of(groups(each)[0]), "H200") for each in (graphs, [DEFAULT, graphs[1]])]
+    captions = [verdict_words.caption(analysis.of(groups(each)[0]), "H200") for each in (graphs, [DEFAULT, graphs[1]])]
     assert "under sustained load, replayed as CUDA graphs, 95%" in captions[0]
     assert "under sustained load, 95%" in captions[1]
 

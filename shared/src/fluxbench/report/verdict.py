@@ -1,32 +1,26 @@
-"""The verdict in words: a few sentences of fixed clauses, a small chart, and what both hold for."""
+"""The verdict on a page: its sentence, a small chart, and the lines that use the choice."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from fluxbench.analysis import verdict as analysis
-from fluxbench.analysis.failures import is_late, missing_libraries
-from fluxbench.analysis.groups import Group, groups, is_replayed, ranking_regime
-from fluxbench.analysis.launching import is_launching
+from fluxbench.analysis.failures import is_late
+from fluxbench.analysis.groups import Group, groups
 from fluxbench.analysis.model import OPERATION as MODEL_STEP
 from fluxbench.analysis.ranking import order
 from fluxbench.analysis.verdict import DEFAULT, Verdict
-from fluxbench.core.formatting import listed, reason
-from fluxbench.operations.words import describe
-from fluxbench.records.schema import SUSTAINED, Record
+from fluxbench.records.schema import Record
 from fluxbench.report import usage
 from fluxbench.report.blocks import Block, Chart, Code, Fold, Paragraph
-from fluxbench.report.figures.verdict import ROUNDS, baseline_name, chart, share, speed
+from fluxbench.report.figures.verdict import baseline_name, chart, speed
 from fluxbench.report.sentences import mixed_versions, title
-from fluxbench.stats.intervals import Estimate
+from fluxbench.report.verdict_words import at_length, caption, counted, gain_of, sentence, unavailable
 from fluxbench.variants import label
 from fluxbench.variants.forms import COPY
 
 _HUB = '# {}\npipe.transformer.set_attention_backend("{}")'
 MOST = 6  # other groups whose verdicts stand one after the other
-NAMED = 3  # level kernels that a sentence names before it counts the rest
-_WITH_REASON = 2  # libraries without a time that are named with the reason
-_REASON = 80  # characters of one that is not shortened
 
 
 def blocks(records: Sequence[Record], device_name: str) -> list[Block]:
@@ -56,7 +50,7 @@ def _late(every_group: Sequence[Group]) -> str:
         for name in dict.fromkeys(record.variant for record in late):
             at.setdefault(label(name), []).append(title(group))
     every = sum(len(group.records) for group in every_group)
-    parts = [f"{name} at {_counted(places)}" for name, places in at.items()]
+    parts = [f"{name} at {counted(places)}" for name, places in at.items()]
     return f"There was no time to measure {count:,} of {every:,} rows: {'; '.join(parts)}." if parts else ""
 
 
@@ -119,7 +113,7 @@ def _with_backend(verdict: Verdict) -> list[Block]:
     shown: list[Block] = []
     if first:
         record, lines = first
-        gain = _gain([analysis.speedup(ordering, record, baseline)])
+        gain = gain_of([analysis.speedup(ordering, record, baseline)])
         what = f"The fastest with a backend in diffusers {usage.DIFFUSERS} is {lines.label}, {gain}"
         shown.append(Paragraph(f"{what} {'than' if gain.endswith('faster') else 'as'} {baseline_name(baseline)}."))
         shown.append(Code(lines.diffusers, f"In diffusers {usage.DIFFUSERS}: {lines.label}"))
@@ -141,192 +135,7 @@ def _with_backend(verdict: Verdict) -> list[Block]:
 def _why(verdict: Verdict) -> str:
     """Return where the choice holds if not at all lengths, or why it is not the first of the exact kernels."""
     if verdict.slower_at:
-        return _at(verdict)
+        return at_length(verdict)
     is_first = verdict.named[0].record is verdict.choice
     is_sure = is_first or verdict.default_is_level or verdict.beaten_at or verdict.absent_at
     return "" if is_sure else ", unbeaten at all lengths"
-
-
-def sentence(verdict: Verdict) -> str:
-    """Return the verdict in fixed clauses."""
-    if verdict.incomparable:
-        return f"No verdict: not all of these can be compared, since {verdict.incomparable}."
-    parts = [_exact(verdict), _uncompiled(verdict), _elsewhere(verdict), _rounding(verdict), _quantized(verdict)]
-    return " ".join(filter(None, parts))
-
-
-def unavailable(verdict: Verdict) -> str:
-    """Return which libraries the verdict is without, as they are unavailable, and why; empty where nothing is exact."""
-    missing = missing_libraries(verdict.group) if verdict.exact else []
-    if len(missing) > _WITH_REASON:
-        names = _counted([label(record.kernel) for record in missing])
-        return f"{names} have no time here; the table of what did not pass says why."
-    return " ".join(f"{label(record.kernel)} has no time here: {_short_reason(record)}." for record in missing)
-
-
-def _short_reason(record: Record) -> str:
-    """Return the first sentence of why something did not pass, without what to do, which follows a semicolon.
-
-    A long one goes without what another library said, which follows the last colon.
-    """
-    first = reason(record.reason).partition("; ")[0].partition(". ")[0].rstrip(".")
-    return first if len(first) <= _REASON else first.rpartition(": ")[0] or first
-
-
-def caption(verdict: Verdict, device_name: str) -> str:
-    """Return what the chart shows, and of which device and shape."""
-    what = f"Speed over {baseline_name(verdict.baseline)}" if verdict.baseline else "Speed"
-    ranking = ranking_regime(row.record for row in verdict.shown)
-    regime = "under sustained load" if ranking == SUSTAINED else "in burst"
-    regime += ", replayed as CUDA graphs" * all(is_replayed(row.record, ranking) for row in verdict.shown)
-    return f"{what} {regime}, 95% intervals: {device_name}, {describe(verdict.workload, parts=False)}."
-
-
-def _exact(verdict: Verdict) -> str:
-    exact = [one.record for one in verdict.named]
-    if not exact:
-        return "No exact kernel has a time here; the table of what did not pass says why."
-    if verdict.tried == 1:
-        return f"No choice of kernels: {_names(exact)} is the only exact one that is measured here."
-    unsure_too = verdict.named_unsure
-    if verdict.is_undecided:
-        return _undecided(verdict, [*exact, *unsure_too])
-    if verdict.default_is_level:
-        others = [record for record in exact if record.kernel != DEFAULT]
-        level = f" {_names(others)} {'ties' if len(others) == 1 else 'tie'} with it." if others else ""
-        return f"{_no_gain(verdict)}{level}"
-    which = f"{_names(exact)} tie as fastest of {_field(verdict)}"
-    if len(exact) == 1:
-        fastest = "faster" if len(_kernels(verdict)) == 2 else "fastest"
-        is_alone = len(verdict.timed) == 1
-        what = "only exact kernel with a time" if is_alone else f"{fastest} of {_field(verdict)}"
-        which = f"{_names(exact)} is the {what}"
-    unsure = f" {_names(unsure_too)} may be as fast: too uncertain to tell." if unsure_too else ""
-    speedups = [one.speedup for one in verdict.named if one.speedup]
-    if len(speedups) < len(exact) or not verdict.baseline:  # the baseline is one of them
-        return f"{which}.{unsure}"
-    gain, default = _gain(speedups), baseline_name(verdict.baseline)
-    if any(one.low <= 1 for one in speedups):  # a kernel of another cell beats the default, and none of these
-        return f"{which}; how much faster than {default} is too uncertain to tell.{unsure}"
-    return (
-        f"{which}: {gain} {'than' if gain.endswith('faster') else 'as'} {default}{_gathers(verdict.baseline)}.{unsure}"
-    )
-
-
-def _gathers(baseline: Record) -> str:
-    """Return that the baseline gathers the pages of a cache within its call, unlike a kernel that reads them."""
-    gathering = analysis.gathering(baseline)
-    return f", which first gathers the pages ({share(gathering)} of its device time)" if gathering else ""
-
-
-def _uncompiled(verdict: Verdict) -> str:
-    """Return which kernel to use where the first one is the only one that was compiled."""
-    if not (first := analysis.first_uncompiled(verdict)):
-        return ""
-    gain = "none is measurably faster"
-    if first.speedup:
-        gain = f"{label(first.record.variant)} comes first, {_gain([first.speedup])}"
-    return f"No other kernel was measured compiled; of those not compiled {gain}."
-
-
-def _no_gain(verdict: Verdict) -> str:
-    if len(verdict.timed) == 1:
-        return "PyTorch's default is the only exact kernel with a time."
-    default = baseline_name(verdict.baseline) if verdict.baseline else "PyTorch's default"
-    return f"Of {_field(verdict)} none is measurably faster than {default}."
-
-
-def _undecided(verdict: Verdict, records: Sequence[Record]) -> str:
-    """Return which kernels may be the fastest, and whether launching is what their times contain."""
-    which = f"Too uncertain to tell which of {_field(verdict)} is the fastest: candidates are {_names(records)}."
-    launched = [record for record in records if not is_replayed(record, ranking_regime([record]))]
-    return which + " The device waits for the host in some of these calls." * any(map(is_launching, launched))
-
-
-def _kernels(verdict: Verdict) -> set[str]:
-    return {record.kernel for record in verdict.timed}
-
-
-def _field(verdict: Verdict) -> str:
-    """Return among how many exact kernels a verdict is; of one kernel among how many of its forms.
-
-    Where what it says of the baseline does not hold at all lengths, this names the length.
-    """
-    kernels = len(_kernels(verdict))
-    holds_everywhere = verdict.level_at in (0, len(verdict.group.workloads)) and not verdict.slower_at
-    among = f"{kernels} exact kernels" if kernels > 1 else f"{len(verdict.timed)} exact forms"
-    return f"{among} measured here{'' if holds_everywhere else _at(verdict)}"
-
-
-def _at(verdict: Verdict) -> str:
-    return f" at {verdict.workload.x:,} {verdict.group.axis}"
-
-
-def _lengths(group: Group) -> str:
-    return f"{len(group.workloads)} {'lengths' if group.axis.endswith('tokens') else 'sizes'}"
-
-
-def _elsewhere(verdict: Verdict) -> str:
-    if not verdict.choice:
-        return ""
-    every, choice = _lengths(verdict.group), label(verdict.choice.variant)
-    baseline = baseline_name(verdict.baseline) if verdict.baseline else ""
-    is_beaten_by_others = verdict.beaten_at > verdict.slower_at
-    has_gain = all(one.speedup for one in verdict.exact)
-    is_level_elsewhere = has_gain and not verdict.slower_at and verdict.level_at > verdict.absent_at
-    clauses = (
-        (verdict.level_at * is_level_elsewhere, "no kernel is measurably faster"),
-        (verdict.slower_at, f"{choice} is measurably slower than {baseline}"),
-        (verdict.beaten_at * is_beaten_by_others, f"another exact kernel or form is faster than {choice}"),
-        (verdict.absent_at, f"{choice} has no time"),
-    )
-    return " ".join(f"At {number} of the {every} {what}." for number, what in clauses if number)
-
-
-def _rounding(verdict: Verdict) -> str:
-    if not verdict.rounding or not verdict.rounding.speedup:
-        return ""
-    record, speedup = verdict.rounding.record, verdict.rounding.speedup
-    name = f"{label(record.variant)}, which rounds {ROUNDS[record.precision_class]},"
-    if speedup.low > 1:
-        return f"{name} is {_gain([speedup])}."
-    if speedup.high < 1:
-        longer = 1 / speedup.value
-        return f"{name} takes {f'{longer:.1f} times as long' if longer >= 2 else f'{100 * (longer - 1):.0f}% longer'}."
-    return f"{name} is neither measurably faster nor slower."
-
-
-def _quantized(verdict: Verdict) -> str:
-    if not verdict.quantized:
-        return ""
-    record = verdict.quantized.record
-    name, error = label(record.variant), f"{share(record.rel_l2 or 0.0)} relative error"
-    if not verdict.exact:
-        return f"Of the quantized kernels {name} is the fastest, with {error}."
-    if verdict.is_faster:
-        speedup = verdict.quantized.speedup
-        return f"{name} is {_gain([speedup]) if speedup else 'faster than these'}, with {error}."
-    return f"The fastest quantized kernel, {name}, has {error} and is not measurably faster."
-
-
-def _names(records: Sequence[Record]) -> str:
-    return _counted([label(record.variant) for record in records])
-
-
-def _counted(names: Sequence[str]) -> str:
-    """Return names as a list in a sentence, of which some of many are counted."""
-    return listed(names if len(names) <= NAMED else [*names[: NAMED - 1], f"{len(names) - NAMED + 1} others"])
-
-
-def _gain(speedups: Sequence[Estimate]) -> str:
-    """Return "4% faster", "4 to 7% faster", or from a factor of two on "2.3 times as fast"."""
-    low, high = min(one.value for one in speedups), max(one.value for one in speedups)
-    if high >= 2:
-        return f"{_span(f'{low:.1f}', f'{high:.1f}')} times as fast"
-    whole = {f"{100 * (each - 1):.0f}" for each in (low, high)}
-    digits = 1 if low < 1.01 or (len(whole) > 1 and high - low < 0.01) else 0  # 5.4 and 5.5%, not 5 to 6%
-    return f"{_span(f'{100 * (low - 1):.{digits}f}', f'{100 * (high - 1):.{digits}f}')}% faster"
-
-
-def _span(low: str, high: str) -> str:
-    return low if low == high else f"{low} to {high}"

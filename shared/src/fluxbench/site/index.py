@@ -18,7 +18,7 @@ from fluxbench.analysis.groups import Group, ranking_regime
 from fluxbench.analysis.verification.origin import device_of
 from fluxbench.notebook.publish import OF_NO_DEVICE
 from fluxbench.records.schema import Record
-from fluxbench.report import verdict as words
+from fluxbench.report import verdict_words as words
 from fluxbench.report.figures.verdict import chart
 from fluxbench.report.sentences import title
 from fluxbench.report.tables import parallel
