@@ -11,7 +11,8 @@ from fluxbench.report.audit.words import sentence
 HEADER = "gpu,implementation,pass,dtype,batch,seq_len,heads,kv_heads,head_dim,value,unit"
 ROW = "H200,x,forward,bfloat16,1,4608,24,24,128"
 TIDY = "source,table,gpu,implementation,over,pass,batch,seq_len,heads,kv_heads,head_dim,component,per,model,value,unit"
-NOT_STATED = "; possible if it was causal, which is not stated"
+NOT_STATED = "; this holds if the call was not causal, which is not stated"
+CONDITIONAL = "wrong under an assumption"
 
 
 def audited(folder: Path, *rows: str, header: str = HEADER, **options: object) -> Audit:

@@ -1,7 +1,7 @@
 """The command line: arguments to calls, problems to one sentence and an exit code.
 
 Exit code 0: everything requested was done. 1: not everything, and each problem is printed (`status`: something
-is not fresh; `audit`: a figure cannot be right; `doctor`: something is lacking; `site`: drawn, without some records;
+is not fresh; `audit`: a figure is wrong; `doctor`: something is lacking; `site`: drawn, without some records;
 `fleet`: a page is not published).
 2: it could not begin, or records were refused (`add`, `diff`), and nothing was changed; or the system refused
 something, such as space on a disk, and finished cells and all earlier results are kept. 70: an unexpected exception;
@@ -66,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     diff = command("diff", "compare two published folders, or two revisions of one (FOLDER@REVISION)")
     doctor = command("doctor", "print what this machine has and lacks, and which variants will run")
     audit = command(
-        "audit", "judge a CSV of anyone's figures by physics, by itself and by ours; exit code 1: some cannot be right"
+        "audit", "judge a CSV of anyone's figures by physics, by itself and by ours; exit code 1: some are wrong"
     )
     site = command("site", "draw the index and the comparison of all targets from their records; no device is touched")
     serve = command("serve", "show the drawn site to browsers of this machine until interrupted")

@@ -253,13 +253,13 @@ def test_every_published_row_has_a_row_with_our_ratio_or_its_reason() -> None:
     assert speed[2] == "4 of 32 layers"
     assert found["Guide: models, Llama-2-7B", "4 x 2,048"][1] == speed[1]
     assert found["Guide: training throughput, Llama-2-7B", "8 x 4,096"] == (
-        "standard out of memory, fused impossible", "-", "torch_eager: OUT_OF_MEMORY",
+        "standard out of memory, fused wrong under an assumption", "-", "torch_eager: OUT_OF_MEMORY",
     )  # fmt: skip
     generated = found["Guide: generation throughput, Llama-2-7B", "- x 2,048"]
     assert (generated[0], generated[1][:3], generated[2]) == ("1.48×", "1.5", "32 of 32 layers")
     kept = (3 * 13.476831232 + 19 + 30 * 10) / (3 * 13.476831232 + 9 + 30 * 4)
     assert found["Guide: Llama-2-7B training memory, batch 4", "4 x 4,096"] == (
-        "2.07× contradictory", f"{kept:.2f}×", "all layers",
+        "2.07× wrong under an assumption", f"{kept:.2f}×", "all layers",
     )  # fmt: skip
     assert found["Guide: models, Llama-2-70B", "4 x 2,048"] == ("2.83×", "-", "not measured on this device")
     of_sweep = {place: row for (heading, place), row in found.items() if heading.startswith("Sweep")}

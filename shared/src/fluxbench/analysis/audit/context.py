@@ -112,6 +112,11 @@ class Context:
         return bool(NARROW.search(" ".join(map(self.get, ("dtype", "precision_class", "implementation")))))
 
     @property
+    def states_precision(self) -> bool:
+        """Whether a dtype or a precision is named, by the row or by its workload; if not, 16 bits are assumed."""
+        return bool(self.get("dtype") or self.get("precision_class") or self.known or self.is_narrow)
+
+    @property
     def dtype(self) -> str:
         """The dtype of the inputs, 16 bits where none is stated or a narrow one."""
         known = self.known.dtype if self.known else "bfloat16"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 Value = float | int | str | bool
@@ -14,6 +15,7 @@ class Judgement(enum.StrEnum):
 
     IMPOSSIBLE = "impossible"  # no kernel could do it on that card
     CONTRADICTORY = "contradictory"  # another figure of the same document, or a formula, says otherwise
+    CONDITIONAL = "wrong under an assumption"  # impossible or contradictory, if what the source does not state holds
     IMPLAUSIBLE = "implausible"  # possible, but far from what anybody measures
     UNDECIDABLE = "not decidable"
     FINE = "fine"
@@ -24,7 +26,8 @@ class Judgement(enum.StrEnum):
         return self in FLAGGED
 
 
-FLAGGED = (Judgement.IMPOSSIBLE, Judgement.CONTRADICTORY, Judgement.IMPLAUSIBLE)
+WRONG = (Judgement.IMPOSSIBLE, Judgement.CONTRADICTORY, Judgement.CONDITIONAL)
+FLAGGED = (*WRONG, Judgement.IMPLAUSIBLE)
 
 
 class Kind(enum.StrEnum):
@@ -58,6 +61,12 @@ class Kind(enum.StrEnum):
     TOO_SLOW = "slower than unfused attention"
 
 
+BEYOND_CARD = {  # the kinds by which a figure is impossible
+    *(Kind.TOO_FAST, Kind.TOO_FAST_LAYER, Kind.RATE_OVER_PEAK),
+    *(Kind.TRAINING_OVER_PEAK, Kind.GENERATION_OVER_BANDWIDTH),
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Finding:
     """What is wrong with the figure of one line, and by which numbers."""
@@ -66,6 +75,7 @@ class Finding:
     judgement: Judgement
     values: Mapping[str, Value] = field(default_factory=dict)
     lines: tuple[int, ...] = ()  # of the other figures that it was held against
+    assumed: str = ""  # what its source does not state and what it rests on
 
 
 def impossible(kind: Kind, **values: Value) -> Finding:
@@ -76,6 +86,13 @@ def impossible(kind: Kind, **values: Value) -> Finding:
 def contradictory(kind: Kind, *lines: int, **values: Value) -> Finding:
     """Return a finding against other lines or a formula."""
     return Finding(kind=kind, judgement=Judgement.CONTRADICTORY, values=values, lines=lines)
+
+
+def resting_on(assumed: Sequence[str], finding: Finding) -> Finding:
+    """Return a finding that holds only if all that is assumed does; the same one where that is nothing."""
+    if not assumed:
+        return finding
+    return dataclasses.replace(finding, judgement=Judgement.CONDITIONAL, assumed=" and ".join(assumed))
 
 
 def implausible(kind: Kind, **values: Value) -> Finding:

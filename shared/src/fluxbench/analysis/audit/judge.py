@@ -12,7 +12,7 @@ from typing import Any
 from fluxbench.analysis.audit import cards, growth, memory, physics, published, relations, shares, table
 from fluxbench.analysis.audit.claim import Claim, Metric
 from fluxbench.analysis.audit.context import Context, NotDecidable
-from fluxbench.analysis.audit.finding import Finding, Judgement, Kind, implausible
+from fluxbench.analysis.audit.finding import WRONG, Finding, Judgement, Kind, implausible
 from fluxbench.analysis.audit.index import Index, with_shapes
 from fluxbench.analysis.audit.ours import Ours
 from fluxbench.analysis.audit.table import Entry, Options
@@ -58,8 +58,8 @@ class Audit:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether some figure cannot be right."""
-        return any(row.judgement in (Judgement.IMPOSSIBLE, Judgement.CONTRADICTORY) for row in self.rows)
+        """Whether some figure cannot be right, or cannot be if what is assumed of it holds."""
+        return any(row.judgement in WRONG for row in self.rows)
 
     @property
     def is_decided(self) -> bool:

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from fluxbench.analysis.audit.claim import Claim, Metric
 from fluxbench.analysis.audit.columns import BINARY
 from fluxbench.analysis.audit.context import NotDecidable
-from fluxbench.analysis.audit.finding import Finding, Kind, Value, contradictory
+from fluxbench.analysis.audit.finding import Finding, Kind, Value, contradictory, resting_on
 
 _WITHIN = 0.02  # of a formula that has no unknowns
+_16_BITS = "its elements have 16 bits"
+_OTHER_BYTES = 0.5, 1.0, 4.0  # of an element that is not of 16 bits
 
 
 def judge(claim: Claim) -> Iterator[Finding]:
@@ -75,7 +77,9 @@ def _exact(claim: Claim, kind: Kind, elements: int) -> Iterator[Finding]:
     expected = elements * each
     if claim.value == 0 or _fits(claim, expected, 1.0) or _fits(claim, expected, _binary(claim)):
         return
-    yield contradictory(
+    others = () if claim.context.states_precision else (elements * each for each in _OTHER_BYTES)
+    fits = any(_fits(claim, other, times) for other in others for times in (1.0, _binary(claim)))
+    finding = contradictory(
         kind,
         claimed=claim.text,
         claimed_bytes=claim.value,
@@ -84,6 +88,7 @@ def _exact(claim: Claim, kind: Kind, elements: int) -> Iterator[Finding]:
         expected_bytes=expected,
         dtype_stated=bool(claim.context.get("dtype")),
     )
+    yield resting_on([_16_BITS] * fits, finding)
 
 
 def _of_model(claim: Claim) -> Iterator[Finding]:
@@ -101,14 +106,21 @@ def _of_model(claim: Claim) -> Iterator[Finding]:
         "dtype_stated": bool(context.get("dtype")),
     }
     is_training = bool(context.get("pass")) and context.passes == "forward+backward"
+    # A fourth of the bytes is left in 4 bits.
+    least = 1.0 if context.states_precision else 0.25
+
+    def assumed(needed: float) -> list[str]:
+        return [_16_BITS] * (most >= least * needed)
+
     if most < weights:
-        yield contradictory(Kind.WEIGHTS, **values)
+        yield resting_on(assumed(weights), contradictory(Kind.WEIGHTS, **values))
     elif is_training and most < 2 * weights:
-        yield contradictory(Kind.WEIGHTS_AND_GRADIENTS, **values)
+        trained = "most weights are trained"
+        yield resting_on([trained, *assumed(2 * weights)], contradictory(Kind.WEIGHTS_AND_GRADIENTS, **values))
     elif not is_training and context.get("seq_len"):
         batch = context.size("batch") if context.get("batch") else 1
         cache = model.cache_bytes(batch * context.size("seq_len"), each)
         if most < weights + cache:
-            yield contradictory(
-                Kind.WEIGHTS_AND_CACHE, cache_bytes=cache, tokens=batch * context.size("seq_len"), **values
-            )
+            tokens = batch * context.size("seq_len")
+            finding = contradictory(Kind.WEIGHTS_AND_CACHE, cache_bytes=cache, tokens=tokens, **values)
+            yield resting_on(assumed(weights + cache), finding)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 from fluxbench.analysis.audit import cards
 from fluxbench.analysis.audit.claim import Claim, Metric
 from fluxbench.analysis.audit.context import Context, NotDecidable, projection_flops
-from fluxbench.analysis.audit.finding import Finding, Kind, Value, implausible, impossible
+from fluxbench.analysis.audit.finding import Finding, Kind, Value, implausible, impossible, resting_on
 from fluxbench.operations.roofline import Roofline, compute_bound, shortest
 
 # FlashAttention-2's count of operations over the fewest: by so much may a rate that follows that count exceed the peak.
@@ -26,6 +26,9 @@ _TRAINING_SHARE = 0.75
 _SLOW = 10.0  # times as long as unfused attention in float32 takes
 _SLOW_FROM_MS = 1.0  # shorter times may be those of launching
 _ROWS = 64  # of queries that one multiprocessor takes at least: with fewer such parts others idle
+# What a finding may rest on.
+_NOT_CAUSAL, _IN_16_BITS = "the call was not causal", "it computed in 16 bits"
+_WIDTH, _ONE_CARD = "the width is heads x head_dim", "it ran on one card"
 
 
 def judge(claim: Claim) -> Iterator[Finding]:
@@ -65,57 +68,72 @@ def share_of_peak(claim: Claim) -> float | None:
     return tflops / peak if tflops and peak else None
 
 
-def _bound(context: Context, *, causal: bool, layer: bool = False) -> Roofline | None:
+@functools.lru_cache(maxsize=1 << 16)
+def _bound(context: Context, *, causal: bool, narrow: bool, layer: bool) -> Roofline | None:
     """Return the shortest time of a call, with its projections for a layer; None where no bound is known.
 
     In a narrow format inputs may be narrow too, and a layer reads its input and not q, k and v: bytes are not counted.
     """
     workload, rates = context.workload(causal=causal), context.rates
-    precision = "narrow" if context.is_narrow else "16-bit"
-    if not layer and not context.layer:
-        return compute_bound(workload, rates, precision) if context.is_narrow else shortest(workload, rates)
+    precision = "narrow" if narrow else "16-bit"
+    if not context.layer:
+        return compute_bound(workload, rates, precision) if narrow else shortest(workload, rates)
     bound = compute_bound(workload, rates, precision)
     if bound is None or not layer:
         return bound
     flops = workload.cost.min_flops + projection_flops(context)
-    tflops = rates.limits.tflops(narrow=context.is_narrow)
+    tflops = rates.limits.tflops(narrow=narrow)
     ms = flops / tflops / 1e9
     return Roofline(ms=ms, arithmetic=f"{flops:.3g} FLOP / {tflops:,.0f} TFLOP/s = {ms:.3g} ms")
 
 
-@functools.lru_cache(maxsize=1 << 14)
-def _bounds(context: Context) -> Mapping[str, Roofline | None]:
-    """Return the bounds of a row's call, computed once for all rows that share its cells."""
-    stated, may_be = bool(context.causal), context.may_be_causal
-    bounds = {"stated": _bound(context, causal=stated), "causal": _bound(context, causal=may_be)}
-    if context.layer:
-        bounds["layer"] = _bound(context, causal=stated, layer=True)
-        bounds["causal layer"] = _bound(context, causal=may_be, layer=True)
-    return bounds
-
-
 def _time(claim: Claim) -> Iterator[Finding]:
-    context, ms = claim.context, claim.high
-    bounds = _bounds(context)
-    is_stated = context.causal is not None
-    for kind, name in ((Kind.TOO_FAST, "stated"), (Kind.TOO_FAST_LAYER, "layer")):
-        bound = bounds.get(name)
-        if bound is None or ms >= bound.ms:
-            continue
-        of_causal = bounds["causal" if name == "stated" else "causal layer"]
-        unless_causal = not is_stated and (of_causal is None or ms >= of_causal.ms)
-        # Two assumptions, of the width and of the mask, are too many to call a layer impossible.
-        grave = implausible if kind is Kind.TOO_FAST_LAYER and unless_causal else impossible
-        yield grave(
-            kind,
-            ms=claim.value,
-            bound_ms=bound.ms,
-            arithmetic=bound.arithmetic,
-            unless_causal=unless_causal,
-            mask_stated=is_stated,
-            causal_bound_ms=of_causal.ms if of_causal else 0.0,
-        )
+    yield from _too_fast(claim, Kind.TOO_FAST)
+    if claim.context.layer:
+        yield from _too_fast(claim, Kind.TOO_FAST_LAYER, _WIDTH)
     yield from _too_slow(claim)
+
+
+def _too_fast(claim: Claim, kind: Kind, *assumed: str) -> Iterator[Finding]:
+    """Yield that a time is shorter than its bound, and what must hold for that beside `assumed`."""
+    context, ms = claim.context, claim.high
+    bound_of = functools.partial(_bound, context, layer=kind is Kind.TOO_FAST_LAYER)
+    stated, is_narrow = bool(context.causal), context.is_narrow
+    bound = bound_of(causal=stated, narrow=is_narrow)
+    if bound is None or ms >= bound.ms:
+        return
+    may_be_causal = context.causal is None and context.may_be_causal
+
+    def is_possible(causal: bool, narrow: bool) -> bool:
+        other = bound_of(causal=stated or causal, narrow=is_narrow or narrow)
+        return other is None or ms >= other.ms
+
+    of_causal = bound_of(causal=stated or may_be_causal, narrow=is_narrow)
+    finding = impossible(
+        kind,
+        ms=claim.value,
+        bound_ms=bound.ms,
+        arithmetic=bound.arithmetic,
+        unless_causal=may_be_causal and is_possible(True, False),
+        mask_stated=context.causal is not None,
+        causal_bound_ms=of_causal.ms if of_causal else 0.0,
+    )
+    of_call = _assumed(is_possible, mask=may_be_causal, precision=not context.states_precision)
+    yield resting_on([*assumed, *of_call], finding)
+
+
+def _assumed(is_possible: Callable[[bool, bool], bool], *, mask: bool, precision: bool) -> tuple[str, ...]:
+    """Return what must hold for a figure to be impossible, of a `mask` and a `precision` that are not stated.
+
+    `is_possible` says whether it is of a causal call, and in a narrow format.
+    """
+    needed = {
+        _NOT_CAUSAL: mask and is_possible(True, False),
+        _IN_16_BITS: precision and is_possible(False, True),
+    }
+    if not any(needed.values()) and mask and precision and is_possible(True, True):
+        return (f"either {_NOT_CAUSAL} or {_IN_16_BITS}",)
+    return tuple(words for words, is_needed in needed.items() if is_needed)
 
 
 def _too_slow(claim: Claim) -> Iterator[Finding]:
@@ -140,10 +158,16 @@ def _rate(claim: Claim) -> Iterator[Finding]:
     passes = context.passes
     if passes not in _COUNTED:
         raise NotDecidable(f"the operations of {passes} are not known")
-    most = context.rates.limits.tflops(narrow=context.is_narrow) * _COUNTED[passes]
-    if claim.low > most:
-        unless_causal = context.causal is None and claim.low <= 2 * most
-        yield impossible(Kind.RATE_OVER_PEAK, tflops=claim.value, most=most, unless_causal=unless_causal)
+    limits, counted = context.rates.limits, _COUNTED[passes]
+    most = limits.tflops(narrow=context.is_narrow) * counted
+    if claim.low <= most:
+        return
+
+    def is_possible(causal: bool, narrow: bool) -> bool:
+        return claim.low <= limits.tflops(narrow=context.is_narrow or narrow) * counted * (2 if causal else 1)
+
+    assumed = _assumed(is_possible, mask=context.causal is None, precision=not context.states_precision)
+    yield resting_on(assumed, impossible(Kind.RATE_OVER_PEAK, tflops=claim.value, most=most))
 
 
 def _model_tflops(claim: Claim) -> float:
@@ -169,8 +193,10 @@ def _throughput(claim: Claim) -> Iterator[Finding]:
         "tflops": tflops,
         "peak": rates.bf16_tflops,
     }
-    if tflops * claim.low / claim.value > most:
-        yield impossible(Kind.TRAINING_OVER_PEAK, most=most, **values)
+    low = tflops * claim.low / claim.value
+    if low > most:
+        narrow = not context.states_precision and low <= rates.limits.tflops(narrow=True)
+        yield resting_on([_ONE_CARD, *[_IN_16_BITS] * narrow], impossible(Kind.TRAINING_OVER_PEAK, most=most, **values))
     elif not context.is_narrow and tflops > _TRAINING_SHARE * cards.sustained_peak(rates):
         yield implausible(Kind.TRAINING_NEAR_PEAK, share=tflops / rates.bf16_tflops, best=_TRAINING_SHARE, **values)
 
@@ -186,4 +212,6 @@ def _generation(claim: Claim) -> Iterator[Finding]:
     if gb_s > most and not context.get("batch"):
         raise NotDecidable("the batch size is not stated")
     if gb_s > most:
-        yield impossible(Kind.GENERATION_OVER_BANDWIDTH, gb_s=gb_s, most=most, weights_gb=weights / 1e9, batch=batch)
+        narrow = not context.states_precision and gb_s / 4 <= most  # weights of 4 bits
+        values: dict[str, Value] = {"gb_s": gb_s, "most": most, "weights_gb": weights / 1e9, "batch": batch}
+        yield resting_on([_ONE_CARD, *[_IN_16_BITS] * narrow], impossible(Kind.GENERATION_OVER_BANDWIDTH, **values))

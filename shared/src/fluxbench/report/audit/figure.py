@@ -1,4 +1,4 @@
-"""One figure of all rows as a share of their card's peak, the impossible ones marked."""
+"""One figure of all rows as a share of their card's peak, the wrong ones marked."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from fluxbench.analysis.audit.finding import Judgement
+from fluxbench.analysis.audit.finding import WRONG, Judgement
 from fluxbench.analysis.audit.judge import Audit, Judged
 from fluxbench.analysis.audit.ours import Ours
 from fluxbench.core.formatting import percent
@@ -28,6 +28,7 @@ _LOOKS = {  # colour, marker, size, in the order in which they are drawn
     Judgement.FINE: (COLOURS[1], ".", 3.5),
     Judgement.UNDECIDABLE: (INK, ".", 3.0),
     Judgement.IMPLAUSIBLE: (COLOURS[0], "D", 5.0),
+    Judgement.CONDITIONAL: (COLOURS[6], "P", 7.0),
     Judgement.CONTRADICTORY: (COLOURS[2], "s", 5.0),
     Judgement.IMPOSSIBLE: (COLOURS[6], "X", 8.0),
 }
@@ -45,8 +46,7 @@ def draw(audit: Audit, ours: Ours) -> Drawing:
     """Draw every row whose share of the peak is known, a line of dots for each source and pass."""
     groups = _groups(audit)
     shown = [row for rows in groups.values() for row in rows]
-    impossible = sum(row.judgement is Judgement.IMPOSSIBLE for row in shown)
-    title = f"{len(shown):,} published figures as a share of their card's peak; {impossible} are impossible"
+    title = f"{len(shown):,} published figures as a share of their card's peak{_wrong(shown, ': ')}"
     described = "; ".join(f"{source}, {passes}: {len(of_group)}" for (source, passes), of_group in groups.items())
     rows = [
         (source, passes, row.line, row.judgement.value, f"{row.share:.6g}")
@@ -62,7 +62,8 @@ def draw(audit: Audit, ours: Ours) -> Drawing:
         svg=svg(WIDE),
         narrow=svg(NARROW),
         rows=[_HEADER, *rows],
-        caption="A cross is impossible, a square contradicts another figure, a diamond is implausible.",
+        caption="A cross is impossible, a square contradicts another figure or a formula, a plus is wrong if what the "
+        "source does not state is as assumed, a diamond is implausible.",
         details=[Paragraph(note) for note in _NOTES],
     )
 
@@ -91,7 +92,7 @@ def _plot(layout: Layout, groups: dict[tuple[str, str], list[Judged]], ours: Our
             plot.plot([best.share] * 2, [-0.5, len(groups) - 0.5], color=INK, linewidth=0.8, dashes=(4, 3))
             plot.text(best.share * 0.96, -0.56, "ours", ha="right", va="bottom")
         for index, ((source, passes), rows) in enumerate(groups.items()):
-            words = f"{passes}: {len(rows):,}{_impossible(rows)}"
+            words = f"{passes}: {len(rows):,}{_wrong(rows, ', ')}"
             middle = top + _ABOVE_PT + (index + 0.5) * row_pt
             if is_wide:
                 layout_of.write_at(figure, 0, middle - 3, source, fontweight="bold")
@@ -115,9 +116,11 @@ def _scale(plot: Any, shares: Sequence[float], rows: int) -> None:
     plot.set_xlabel("share of the card's dense peak (logarithmic)")
 
 
-def _impossible(rows: Sequence[Judged]) -> str:
-    count = sum(row.judgement is Judgement.IMPOSSIBLE for row in rows)
-    return f", {count} impossible" if count else ""
+def _wrong(rows: Sequence[Judged], before: str) -> str:
+    """Return how many of some rows are wrong, by judgement, with what stands before it; empty where none is."""
+    counts = {judgement: sum(row.judgement is judgement for row in rows) for judgement in WRONG}
+    words = ", ".join(f"{count} {judgement}" for judgement, count in counts.items() if count)
+    return f"{before}{words}" if words else ""
 
 
 def _draw_marks(plot: Any, middle: float, rows: Sequence[Judged], spread: float) -> None:

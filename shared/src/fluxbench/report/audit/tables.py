@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fluxbench.analysis.audit.context import Context
-from fluxbench.analysis.audit.finding import Judgement, Kind
+from fluxbench.analysis.audit.finding import BEYOND_CARD, WRONG, Judgement, Kind
 from fluxbench.analysis.audit.judge import Audit, Judged
 from fluxbench.analysis.audit.ours import Ours
 from fluxbench.analysis.audit.published import Source
-from fluxbench.core.formatting import number, percent
+from fluxbench.core.formatting import count, number, percent
 from fluxbench.operations.words import describe
 from fluxbench.report.audit.text import why
 from fluxbench.report.audit.words import sentence
@@ -22,10 +22,15 @@ _BOTH = {"attention alone": Kind.TOO_FAST, "with projections": Kind.TOO_FAST_LAY
 
 
 def overview(audit: Audit, sources: Sequence[str]) -> list[Block]:
-    """Return how many rows of each source are what."""
+    """Return how many rows of each source are what, and how many are wrong under which assumption."""
     rows = [_counts(name, _of(audit, name)) for name in sources]
     total = _counts("all", list(audit.rows))
-    return [Table(columns=(Column("source", left=True), *_OF_ALL), rows=[*rows, total])]
+    table = Table(columns=(Column("source", left=True), *_OF_ALL), rows=[*rows, total])
+    items = [(_under_assumption(name, assumed, of), "") for (name, assumed), of in _assumptions(audit).items()]
+    return [
+        table,
+        *([Bullets("Wrong if something holds that the source does not state:", items)] if items else []),
+    ]
 
 
 def of_source(audit: Audit, name: str, source: Source) -> list[Block]:
@@ -62,7 +67,7 @@ def layers(audit: Audit) -> list[Block]:
         if row.context.get("layer") and row.claims and row.share is not None:
             groups.setdefault((row.context.get("implementation"), row.context.get("pass")), []).append(row)
     columns = [Column("implementation", left=True), Column("pass", left=True), Column("layers")]
-    columns += [Column(f"impossible:\n{words}") for words in _BOTH]
+    columns += [Column(f"too fast:\n{words}") for words in _BOTH]
     columns += [Column(f"{words},\neven if causal") for words in _BOTH]
     columns.append(Column("backward shorter\nthan forward"))
     rows = []
@@ -79,12 +84,7 @@ def beside_ours(audit: Audit, ours: Ours) -> list[Block]:
     largest: dict[tuple[str, str, str], Judged] = {}
     for row in audit.rows:
         context = row.context
-        if (
-            row.share is None
-            or context.is_narrow
-            or not context.get("head_dim")
-            or row.judgement in (Judgement.IMPOSSIBLE, Judgement.CONTRADICTORY)
-        ):
+        if row.share is None or context.is_narrow or not context.get("head_dim") or row.judgement in WRONG:
             continue
         key = (context.get("source"), context.get("pass"), context.get("head_dim"))
         if key not in largest or row.share > (largest[key].share or 0):
@@ -122,6 +122,24 @@ def _csv(row: Judged) -> Sequence[object]:
     )
 
 
+def _assumptions(audit: Audit) -> dict[tuple[str, str], list[Judged]]:
+    """Return the rows with a finding that rests on an assumption, by source and assumption."""
+    found: dict[tuple[str, str], list[Judged]] = {}
+    for row in audit.rows:
+        for assumed in dict.fromkeys(finding.assumed for finding in row.findings if finding.assumed):
+            found.setdefault((row.context.get("source"), assumed), []).append(row)
+    return found
+
+
+def _under_assumption(source: str, assumed: str, rows: Sequence[Judged]) -> str:
+    """Return how many rows are wrong if an assumption holds, and how many of them are without it."""
+    kinds = {finding.kind for row in rows for finding in row.findings if finding.assumed == assumed}
+    wrong = "impossible" if kinds <= BEYOND_CARD else "contradictory"
+    without = sum(row.judgement in (Judgement.IMPOSSIBLE, Judgement.CONTRADICTORY) for row in rows)
+    besides = f"; {without} of them are wrong without it too" if without else ""
+    return f"{source}: {count(len(rows), 'row')} {'are' if len(rows) > 1 else 'is'} {wrong} if {assumed}{besides}"
+
+
 def _of(audit: Audit, source: str) -> list[Judged]:
     return [row for row in audit.rows if row.context.get("source") == source]
 
@@ -139,8 +157,8 @@ def _found(found: Sequence[Judged]) -> Iterator[Row | Heading]:
             yield Heading(table)
         reasons = "; ".join(dict.fromkeys(sentence(finding) for finding in row.findings))
         figures = ", ".join(claim.text for claim in row.claims)
-        is_impossible = row.judgement is Judgement.IMPOSSIBLE
-        yield Row((_configuration(row.context), figures, row.judgement.value, reasons), failed=is_impossible)
+        is_wrong = row.judgement in (Judgement.IMPOSSIBLE, Judgement.CONTRADICTORY)
+        yield Row((_configuration(row.context), figures, row.judgement.value, reasons), failed=is_wrong)
 
 
 def _configuration(context: Context) -> str:
@@ -162,16 +180,8 @@ def _has(row: Judged, kind: Kind, *, even_if_causal: bool = False) -> bool:
 
 
 def _exceeding(rows: Sequence[Judged], kind: Kind, *, even_if_causal: bool = False) -> int:
-    """Return how many rows are impossible by a kind."""
-    return sum(
-        any(
-            finding.kind is kind
-            and finding.judgement is Judgement.IMPOSSIBLE
-            and not (even_if_causal and finding.values["unless_causal"])
-            for finding in row.findings
-        )
-        for row in rows
-    )
+    """Return how many rows have a finding of a kind."""
+    return sum(_has(row, kind, even_if_causal=even_if_causal) for row in rows)
 
 
 def _ours(context: Context, ours: Ours) -> tuple[str, str, str]:

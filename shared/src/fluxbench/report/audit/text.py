@@ -84,6 +84,7 @@ def _row(row: Judged) -> dict[str, object]:
                 "kind": finding.kind.value,
                 "judgement": finding.judgement.value,
                 "sentence": sentence(finding),
+                "assumed": finding.assumed,
                 "values": dict(finding.values),
                 "lines": list(finding.lines),
             }

@@ -12,8 +12,9 @@ Values = Mapping[str, Any]
 
 
 def sentence(finding: Finding) -> str:
-    """Return what is wrong, with the numbers and with what could explain it."""
-    return _WORDS[finding.kind](finding.values)
+    """Return what is wrong, with the numbers, what could explain it, and what it rests on."""
+    words = _WORDS[finding.kind](finding.values)
+    return f"{words}; this holds if {finding.assumed}, which is not stated" if finding.assumed else words
 
 
 def _ms(value: float) -> str:
@@ -29,29 +30,24 @@ def _bytes(value: float) -> str:
 
 def _too_fast(values: Values) -> str:
     text = f"faster than the card can be: {number(values['ms'], 4)} ms, but {values['arithmetic']}"
-    if values["unless_causal"]:
-        return f"{text}; possible if it was causal, which is not stated"
-    return text if values["mask_stated"] else f"{text}; if it was causal, {_ms(values['causal_bound_ms'])} at the least"
+    return f"{text}{_of_causal(values)}"
 
 
 def _too_fast_layer(values: Values) -> str:
-    text = (
-        "faster than the card can be with the projections counted, of width heads x head_dim, which is assumed: "
-        f"{number(values['ms'], 4)} ms, but {values['arithmetic']}"
-    )
-    if values["unless_causal"]:
-        return f"{text}; possible if it was causal, which is not stated"
-    if values["mask_stated"]:
-        return text
-    return f"{text}; even if it was causal, {_ms(values['causal_bound_ms'])} at the least"
+    text = f"with the projections {number(values['ms'], 4)} ms, but {values['arithmetic']}"
+    return f"{text}{_of_causal(values)}"
+
+
+def _of_causal(values: Values) -> str:
+    """Return the bound of a causal call, where a figure is under it too and the mask is not stated."""
+    if values["mask_stated"] or values["unless_causal"]:
+        return ""
+    return f", or {_ms(values['causal_bound_ms'])} if it was causal"
 
 
 def _rate_over_peak(values: Values) -> str:
-    text = (
+    return (
         f"faster than the card can be: {values['tflops']:,.4g} TFLOP/s, but its most is {values['most']:,.0f} TFLOP/s"
-    )
-    return text + (
-        "; possible if it was causal and its operations were computed as not causal" if values["unless_causal"] else ""
     )
 
 
@@ -63,10 +59,7 @@ def _training(values: Values) -> str:
 
 
 def _training_over_peak(values: Values) -> str:
-    return (
-        f"faster than one card can be: {_training(values)}, but its most is {values['most']:,.0f} TFLOP/s; possible on "
-        "several cards, which is not stated"
-    )
+    return f"faster than one card can be: {_training(values)}, but its most is {values['most']:,.0f} TFLOP/s"
 
 
 def _training_near_peak(values: Values) -> str:
@@ -178,8 +171,7 @@ def _weights_and_cache(values: Values) -> str:
 def _weights_and_gradients(values: Values) -> str:
     return (
         f"{values['claimed']}, but the weights of {values['model']} are {_of_weights(values)}, and their gradients as "
-        f"many again: {_bytes(2 * values['weights_bytes'])}; possible if most weights are not trained, which is not "
-        "stated"
+        f"many again: {_bytes(2 * values['weights_bytes'])}"
     )
 
 
