@@ -160,7 +160,7 @@ def test_tokens_of_all_layers_follow_from_those_that_were_trained() -> None:
     assert rate is not None
     assert rate.value == pytest.approx(4 * 2048 / 0.1 * 4 / 32)
     assert rate.low < rate.value < rate.high
-    table = table_of(language_training.blocks(of))
+    table = table_of(language_training.blocks(of), "fused is FlashAttention-2 (SDPA)")
     assert "an embedding and a head of 1,024 words are in it" in " ".join(words([table]).split())
     first, second = rows_of(table)
     assert first[:2] == ("4 x 2,048", "4 of 32")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fluxbench import variants
 from fluxbench.analysis.groups import timing_of
 from fluxbench.analysis.language import FUSED, STANDARD, Step, trained
 from fluxbench.analysis.launching import is_launching
@@ -50,7 +51,8 @@ def blocks(results: Results) -> list[Block]:
         _LAYERS + "".join(map(_VOCABULARY.format, sorted(smaller))),
         *[LAUNCHING] * any(map(is_launching, timed)),
     ]
-    return [Table(columns, body, "A step of training, and the throughput of all layers", notes)]
+    caption = f"A step of training, and the throughput of all layers; fused is {variants.label(FUSED)}"
+    return [Table(columns, body, caption, notes)]
 
 
 def rows(results: Results) -> Rows:
