@@ -16,8 +16,8 @@ OLD = {"driver": "580.10", "torch": "2.9.0"}
 NEW = {"driver": "590.20", "torch": "2.10.0"}
 
 
-def of(variant: str, ms: float, day: int = 1, versions: dict[str, str] = OLD, **fields: Any) -> Record:
-    marks = fingerprint.of_device(H200)
+def of(variant: str, ms: float, day: int = 1, versions: dict[str, str] = OLD, card: str = "", **fields: Any) -> Record:
+    marks = {**fingerprint.of_device(H200), "card": card}
     at = f"2026-05-0{day}T12:00:00+00:00"
     return record(variant, sustained_ms=ms, measured_at=at, versions=versions, fingerprint=marks, **fields)
 
@@ -32,13 +32,25 @@ def test_a_first_measurement_is_said_with_how_to_add_to_it() -> None:
     assert rows_of(table_of(shown)) == [("torch_flash", "0.400 ±0.002")]
 
 
-def test_each_revision_is_a_column_with_what_may_not_be_compared_below() -> None:
+def test_each_revision_is_a_column_with_what_may_not_be_compared_above() -> None:
     shown = blocks(results(*NOW, earlier=BEFORE))
-    [table] = shown
+    [warning, _] = shown
     assert heads(table_of(shown))[1:] == ["1 2026-05-01 580.10 2.9.0", "2 2026-05-02 590.20 2.10.0"]
     first, second = rows_of(table_of(shown))
     assert (first, second[1:]) == (("torch_flash", "0.800 ±0.004", "0.400 ±0.002"), ("0.720 ±0.004", "CRASHED"))
-    assert "Times must not be compared between revisions 1 and 2, since they" in words([table])
+    assert warning.text().startswith("Times must not be compared between revisions 1 and 2, since they")
+
+
+def test_times_of_one_card_have_their_change_and_others_have_none() -> None:
+    now = [of(name, 0.4, 2, NEW, card="a") for name in ("torch_flash", "flex", "triton_flash", "torch_cudnn")]
+    before = (
+        *(of(name, 0.5, card="a") for name in ("torch_flash", "torch_math")),
+        of("flex", 0.5, card="b"),
+        of("triton_flash", 0.5, card="a", method_version=5),
+    )
+    shown = table_of(blocks(results(*now, of("torch_math", 0.5, 2, NEW, card="a"), earlier=before)))
+    assert heads(shown)[3] == "change 1 to 2"
+    assert [row[3] for row in rows_of(shown)] == ["-20.0%", "", "", "", "+0.0%"]
 
 
 def test_a_variant_that_was_not_measured_then_has_a_dash() -> None:

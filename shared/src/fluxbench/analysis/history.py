@@ -102,6 +102,20 @@ class Timeline:
         """The workload in words."""
         return f"{self.group.name} at {self.group.longest.x:,} {self.group.axis}"
 
+    def change(self, variant: str, after: int) -> float | None:
+        """Return the change of a variant's time since the revision before, as a share of it.
+
+        None where it has no time in one of them, or where the two must not be compared or are not known to be of one
+        card.
+        """
+        old, new = self.records[variant][after - 1], self.records[variant][after]
+        if not (old and new and old.status is new.status is Status.PASSED and old.timing and new.timing):
+            return None
+        cards = {record.fingerprint.get("card") for record in (old, new)}
+        if len(cards) > 1 or not all(cards) or not_comparable(old, new):
+            return None
+        return new.timing.median_ms / old.timing.median_ms - 1
+
     def label(self, index: int) -> str:
         """Return one revision in words: `driver 580.10, torch 2.9.0, 2026-01-31`."""
         versions = [f"{name} {texts[index]}" for name, texts in self.head.items() if name not in ("revision", "date")]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from fluxbench.analysis import history
 from fluxbench.analysis.groups import ranking_regime
 from fluxbench.analysis.history import Timeline
@@ -12,6 +14,10 @@ from fluxbench.report.legend import explained, name, of_time
 from fluxbench.report.results import Results
 
 _LINE = "95% intervals in brackets, or half of one after ±. -: not measured."
+_CHANGE = (
+    "Change: of the time since the revision before, where both are of one card and may be compared. `fluxbench diff` "
+    "says which changes are significant."
+)
 _REVISION = (
     "A revision is one driver and one set of libraries on this model of device, in order of time, dated by its newest "
     "record (UTC). It has a second column where another revision was measured on the card, and by the method, of its "
@@ -40,27 +46,48 @@ def _blocks(timeline: Timeline) -> list[Block]:
             )
         )
     never = [variant for variant in timeline.records if variant not in timeline.points]
+    warnings = [*timeline.break_sentences(), *timeline.machine_sentences()]
+    parts += [Paragraph(sentence, kind="note") for sentence in warnings]
+    changed = _changed(timeline)
     notes = [
         _LINE,
+        *[_CHANGE] * bool(changed),
         _REVISION,
-        *timeline.break_sentences(),
-        *timeline.machine_sentences(),
         f"Without a time in any: {', '.join(never)}." if never else "",
     ]
     count = f"{len(timeline.revisions)} revision{'s' * (len(timeline.revisions) > 1)}"
-    return [*parts, Fold(f"{timeline.where}: times in {count}", [_table(timeline, list(filter(None, notes)))])]
+    table = _table(timeline, changed, list(filter(None, notes)))
+    return [*parts, Fold(f"{timeline.where}: times in {count}", [table])]
 
 
-def _table(timeline: Timeline, notes: list[str]) -> Table:
-    first, *others = timeline.head.items()
-    heads = ["\n".join(texts) for texts in zip(first[1], *(texts for _, texts in others), strict=True)]
-    names = "\n".join(timeline.head)
+def _changed(timeline: Timeline) -> list[int]:
+    """Return the revisions in which the time of some variant may be compared with that of the one before."""
+    return [
+        after
+        for after in range(1, len(timeline.revisions))
+        if any(timeline.change(variant, after) is not None for variant in timeline.points)
+    ]
+
+
+def _table(timeline: Timeline, changed: Sequence[int], notes: list[str]) -> Table:
+    columns = [Column("\n".join(timeline.head), left=True)]
+    for index, texts in enumerate(zip(*timeline.head.values(), strict=True)):
+        columns.append(Column("\n".join(texts)))
+        columns += [Column(f"change\n{index} to {index + 1}")] * (index in changed)
     return Table(
-        columns=[Column(names, left=True), *map(Column, heads)],
-        rows=[Row((name(variant), *map(_cell, timeline.records[variant]))) for variant in timeline.points],
+        columns=columns,
+        rows=[Row((name(variant), *_cells(timeline, variant, changed))) for variant in timeline.points],
         caption=f"{timeline.where}: sustained ms per call",
         notes=notes,
     )
+
+
+def _cells(timeline: Timeline, variant: str, changed: Sequence[int]) -> Iterator[str]:
+    for index, record in enumerate(timeline.records[variant]):
+        yield _cell(record)
+        if index in changed:
+            change = timeline.change(variant, index)
+            yield "" if change is None else f"{round(100 * change, 1) + 0.0:+.1f}%"
 
 
 def _cell(record: Record | None) -> str:
