@@ -23,7 +23,6 @@ from fluxbench.records.schema import Record, RecordError
 pytestmark = pytest.mark.usefixtures("usual_spreads")
 
 CELLS = ("sdpa", "flex")
-HOW = 'run `make publish`, then `make rerun CELL="sdpa sdpa_compiled flex triton"` 2 times'
 
 
 @pytest.fixture
@@ -166,15 +165,16 @@ def test_slow_variants_stand_apart(root: Path) -> None:
     assert found.spread("sustained", fast=True) == found.sustained_faster
 
 
-def test_without_a_run_or_with_one_it_is_said_how_to_get_more(root: Path) -> None:
+def test_without_a_run_or_with_one_a_reader_learns_what_is_lacking(root: Path) -> None:
     none = of(root)
     assert (none.runs, none.burst_faster, none.compared.pairs) == (0, None, 0)
-    assert none.reason == f"there is no result of notebooks/flux.md here; {HOW}"
+    needs, rest = "it takes two runs of the notebook flux under the same conditions, and", "when this page was measured"
+    assert none.reason == none.why_none == f"{needs} none was at hand {rest}; a published page is one run"
     for cell in CELLS:
         keep(root, cell, 1, measured(cell, 1, 0.4))
     one = of(root)
     assert (one.runs, one.once, one.compared.pairs) == (1, (), 0)
-    assert one.reason == f"there is only one run of flex, sdpa under the newest conditions; {HOW}"
+    assert one.reason == f"{needs} only one of flex, sdpa was at hand {rest}; a published page is one run"
 
 
 def test_a_cell_with_one_run_is_left_out_and_named_where_others_have_several(root: Path) -> None:

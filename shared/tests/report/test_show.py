@@ -21,6 +21,7 @@ from fluxbench.device import detect
 from fluxbench.device.model import Device
 from fluxbench.operations import sets
 from fluxbench.records import files
+from fluxbench.records.method import METHOD_VERSION
 from fluxbench.records.schema import Flag, Record
 from fluxbench.records.status import FlagKind, Status
 from fluxbench.report import display
@@ -153,7 +154,8 @@ def test_the_answer_stands_above_what_it_holds_on_and_what_could_not_be_read(pag
     lines = facts.splitlines()
     assert lines[:2] == ["device       NVIDIA H200, power limit 700 W", "driver       580.10, CUDA 13.0"]
     assert lines[2] == "measured     2026-01-31 12:00:00 UTC to 2026-02-01 00:00:00 UTC"
-    assert lines[3].startswith("environment  from the lock torch-2.13.0.txt; partly the packages of the machine's own")
+    assert lines[3] == f"method       version {METHOD_VERSION}"
+    assert lines[4].startswith("environment  from the lock torch-2.13.0.txt; partly the packages of the machine's own")
     assert lines[-1] == "with         torch 2.10.0 and 2.9.0, cuda 13.0, cudnn 9.12, fa 3"
     assert note == "A note."
     markup = (page.here / "display.html").read_text(encoding="utf-8")

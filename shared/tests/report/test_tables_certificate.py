@@ -22,7 +22,7 @@ from fluxbench.analysis.certificate.summary_json import to_json
 from fluxbench.records.method import METHOD_VERSION
 from fluxbench.report import results as of_cells
 from fluxbench.report import tables
-from fluxbench.report.blocks import Paragraph
+from fluxbench.report.blocks import Fold, Paragraph
 
 pytestmark = pytest.mark.usefixtures("usual_spreads")
 
@@ -47,8 +47,11 @@ def test_reruns_show_how_far_ratios_differ_and_which_runs_these_are() -> None:
 
 def test_reruns_say_why_there_are_none() -> None:
     nothing = {"pairs": 0, "rows": 0, "called": 0, "undecided": 0, "called_sustained": 0, "device_moved": 0}
-    none = {"notebook": "flux", "runs": 0, "cells": {}, "compared": nothing, "at_once": True, "reason": "nothing ran"}
-    assert "No difference of burst ratios under 2 ms: nothing ran." in words(shown("reruns", None, none))
+    told = "there is no result of notebooks/flux.md here; run `make publish`"  # as a page before has it
+    none = {"notebook": "flux", "runs": 0, "cells": {}, "compared": nothing, "at_once": True, "reason": told}
+    text = words(shown("reruns", None, none))
+    assert "No difference of burst ratios under 2 ms: it takes two runs of the notebook flux " in text
+    assert "make publish" not in text
     assert words(shown("reruns", None, {})) == "There are no fresh runs: the results cell read no other notebook."
 
 
@@ -101,7 +104,8 @@ def test_a_good_harness_meets_every_target() -> None:
     text = words(found)
     assert "NVIDIA H200; 6 runs of 3 fresh processes each. In burst, single calls on a device that rested: SM " in text
     assert "SM clock 1,980 MHz; power 150 to 155 W; temperature 41 °C." in text
-    assert f"Measured 2026-01-31 12:05:00 UTC by method version {METHOD_VERSION}." in text
+    assert "Measured 2026-01-31 12:05:00 UTC." in text
+    assert f"The trials are of method version {METHOD_VERSION} (" in text
 
 
 def test_tables_of_one_session_and_of_two_share_runs_and_are_never_added_up() -> None:
@@ -185,6 +189,13 @@ def test_the_target_of_the_position_needs_little_noise() -> None:
 def test_the_target_of_reruns(difference: float, runs: int, met: str) -> None:
     again = {**AGAIN, "runs": runs, "burst_faster": {**AGAIN["burst_faster"], "max": difference}}
     assert answers(shown("certificate", made_up(runs=2), again))["Flux again: a burst ratio differs by"]["met"] == met
+
+
+def test_the_method_version_of_the_trials_is_said_above_the_fold() -> None:
+    trials = with_fields(made_up(runs=2), method_version=10)
+    seen = words([block for block in shown("certificate", trials) if not isinstance(block, Fold)])
+    assert "The trials are of method version 10 (no pause between sustained windows). They hold for pages of" in seen
+    assert "this version, of versions 8 and 9 for burst times alone, and not for others. " in seen
 
 
 def test_what_was_not_measured_is_said_with_why() -> None:

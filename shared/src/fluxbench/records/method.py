@@ -69,6 +69,11 @@ def of_burst(version: int) -> int:
     return _SAME_BURST.get(version, version)
 
 
+def burst_alike(version: int) -> list[int]:
+    """Return the other versions whose burst times are taken as in this one."""
+    return [other for other in VERSIONS if other != version and of_burst(other) == of_burst(version)]
+
+
 def of_sustained(version: int, *, on_gpu: bool) -> int:
     """Return the first version whose sustained times are taken as in this one, of calls that are timed alike."""
     return _SAME_SUSTAINED.get(version, version) if on_gpu else of_burst(version)

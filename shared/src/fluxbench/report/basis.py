@@ -1,4 +1,4 @@
-"""What a page's numbers hold on: the device, when it was measured, and with what."""
+"""What a page's numbers hold on: the device, when and by which method it was measured, and with what."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ def measured_with(results: Results) -> Fold:
 def _basis(results: Results) -> Facts:
     device, records = results.device, results.records
     times = sorted(record.measured_at for record in records)
+    methods = sorted({record.method_version for record in records})
     limit = f", power limit {device.power_limit_w:g} W" if device.power_limit_w else ""
     cuda = f", CUDA {device.cuda}" if device.cuda else ""
     environments = sorted({environment for record in records if (environment := _environment(record))})
@@ -32,6 +33,7 @@ def _basis(results: Results) -> Facts:
         "device": f"{device.name}{limit}",
         "driver": f"{device.driver}{cuda}" if device.driver else "",
         "measured": " to ".join(dict.fromkeys((utc(times[0]), utc(times[-1])))) if times else "never",
+        "method": " and ".join(f"version {number or 'unknown'}" for number in methods),
         "environment": "; partly ".join(environments),
         "with": ", ".join(f"{name} {versions}" for name, versions in versions_of(records).items() if name != "driver"),
     }

@@ -154,7 +154,7 @@ def _missing(certificate: Certificate, rates: Mapping[str, Any]) -> dict[str, st
     """Return why there is no number, by key."""
     trials, reruns = certificate.trials, certificate.reruns
     no_trials = (trials.reason if trials else None) or "two runs that passed are needed for a comparison"
-    no_reruns = (reruns.reason if reruns else None) or "there are no results of the Flux notebook"
+    no_reruns = (reruns.why_none if reruns else None) or "there are no results of the Flux notebook"
     no_rates = str(rates.get("reason") or "the cell that measures it gave nothing")
     reasons = {
         "a_a": no_trials if not certificate.same.count else None,

@@ -8,16 +8,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from fluxbench.analysis.certificate.reruns import FAST_MS, CuptiDifference, Pairs, Reruns, Spread
-from fluxbench.analysis.certificate.stored_runs import RUNS, StoredRun, overlapped, stored_runs
+from fluxbench.analysis.certificate.stored_runs import StoredRun, overlapped, stored_runs
 from fluxbench.analysis.comparison.compare import compare
 from fluxbench.analysis.comparison.model import Comparison, Measured
 from fluxbench.analysis.groups import is_launch_bound
 from fluxbench.device.model import Device
 from fluxbench.records.schema import BURST, SUSTAINED
 from fluxbench.stats.significance import Verdict
-
-_HOW = f'run `make publish`, then `make rerun CELL="sdpa sdpa_compiled flex triton"` {RUNS - 1} times'
 
 
 def of_notebook(root: Path, device: Device, notebook: str) -> Reruns:
@@ -38,7 +38,7 @@ def summary(runs: Mapping[str, Sequence[StoredRun]], notebook: str) -> Reruns:
         for regime in (BURST, SUSTAINED)
         for fast in (True, False)
     }
-    return Reruns(
+    found = Reruns(
         notebook=notebook,
         runs=min(map(len, runs.values()), default=0),
         once=tuple(once),
@@ -55,8 +55,8 @@ def summary(runs: Mapping[str, Sequence[StoredRun]], notebook: str) -> Reruns:
         sustained_slower=spreads[SUSTAINED, False],
         late=len(launch_bound),
         compared=_pairs(_compared(runs) if differences else [], launch_bound),
-        reason=_reason(runs, notebook, fast=spreads[BURST, True] is not None),
     )
+    return msgspec.structs.replace(found, reason=found.why_none)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,13 +144,3 @@ def _pairs(comparisons: Sequence[Comparison], launch_bound: set[tuple[str, str]]
         called_sustained=sum(change.significant for change in sustained),
         device_moved=sum(bool(one.device and one.device.significant) for one in comparisons),
     )
-
-
-def _reason(runs: Mapping[str, Sequence[StoredRun]], notebook: str, *, fast: bool) -> str | None:
-    """Return why there is no number, or None."""
-    if not runs:
-        return f"there is no result of notebooks/{notebook}.md here; {_HOW}"
-    alone = [cell for cell, of_cell in runs.items() if len(of_cell) < 2]
-    if alone:
-        return f"there is only one run of {', '.join(alone)} under the newest conditions; {_HOW}"
-    return None if fast else f"no variant takes less than {FAST_MS:g} ms on this device"

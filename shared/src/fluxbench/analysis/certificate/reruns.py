@@ -59,13 +59,27 @@ class Reruns(Struct, frozen=True, kw_only=True):
     sustained_faster: Spread | None = None
     sustained_slower: Spread | None = None
     late: int = 0  # pairs of variant and workload that are launch-bound in some run
-    reason: str | None = None
+    reason: str | None = None  # `why_none`, as it was worded when the file was written
 
     def spread(self, regime: str, *, fast: bool) -> Spread | None:
         """Return the spread of the faster or the slower variants in a regime."""
         if regime == BURST:
             return self.burst_faster if fast else self.burst_slower
         return self.sustained_faster if fast else self.sustained_slower
+
+    @property
+    def why_none(self) -> str | None:
+        """Why there is no spread of the faster variants in burst; None where there is one."""
+        if self.burst_faster:
+            return None
+        few = [cell for cell, times in self.cells.items() if len(times) < 2]
+        if self.cells and not few:
+            return f"no variant takes less than {self.fast_ms:g} ms on this device"
+        kept = f"only one of {', '.join(few)}" if few else "none"
+        return (
+            f"it takes two runs of the notebook {self.notebook} under the same conditions, and {kept} was at hand when "
+            "this page was measured; a published page is one run"
+        )
 
 
 def read(content: Mapping[str, Any]) -> Reruns:

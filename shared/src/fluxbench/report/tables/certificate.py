@@ -10,6 +10,7 @@ from fluxbench.analysis.certificate.certificate import Certificate, Conditions, 
 from fluxbench.analysis.certificate.judging import Detected
 from fluxbench.analysis.certificate.summary_json import to_json
 from fluxbench.core.formatting import count, utc
+from fluxbench.records import method
 from fluxbench.report.blocks import Block, Column, Fold, Paragraph, Row, Table
 from fluxbench.report.certificate_inputs import earlier_trials_of, half_width, reruns_of, trials_of
 from fluxbench.report.certificate_lines import DETECTED_AT_LEAST, Line, lines_of, rate_text
@@ -28,6 +29,8 @@ def blocks(results: Results) -> list[Block]:
             rows=[Row((line.question, line.answer, line.of, line.target, line.met)) for line in lines],
         ),
     ]
+    versions = sorted({record.method_version for record in certificate.trials.records} if certificate.trials else ())
+    shown += map(Paragraph, map(_of_version, versions))
     keys_by_reason: dict[str, list[str]] = {}
     for key, why in certificate.missing.items():
         keys_by_reason.setdefault(why, []).append(key)
@@ -35,11 +38,19 @@ def blocks(results: Results) -> list[Block]:
         Paragraph(f"No value of {' and '.join(keys)}: {why}.") for why, keys in keys_by_reason.items()
     ]
     if certificate.conditions:
-        records = certificate.trials.records if certificate.trials else ()
-        by_version = f" by method version {records[0].method_version}" if records else ""
-        when = f" Measured {utc(certificate.measured_at)}{by_version}." if certificate.measured_at else ""
+        when = f" Measured {utc(certificate.measured_at)}." if certificate.measured_at else ""
         details.insert(0, Paragraph(_state(certificate.conditions) + when))
     return [*shown, Fold("What this was measured with", details)] if details else shown
+
+
+def _of_version(version: int) -> str:
+    """Return for which pages trials of a method version hold."""
+    alike = [str(other) for other in method.burst_alike(version)]
+    burst = f", of versions {' and '.join(alike)} for burst times alone," if alike else ""
+    return (
+        f"The trials are of method version {method.words(version)}. They hold for pages of this version{burst} and not "
+        'for others. Each page names its version in "What this was measured with".'
+    )
 
 
 def files(results: Results) -> dict[str, str]:

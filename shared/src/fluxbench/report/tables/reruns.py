@@ -61,7 +61,7 @@ def _notes(reruns: Reruns) -> Iterator[str]:
         yield f"Sustained ratios that are launch-bound in some run are left out: {reruns.late}."
     if reruns.at_once:
         yield _AT_ONCE
-    if reruns.reason:
-        yield f"No difference of burst ratios under {reruns.fast_ms:g} ms: {reruns.reason}."
+    if reruns.why_none:
+        yield f"No difference of burst ratios under {reruns.fast_ms:g} ms: {reruns.why_none}."
     if reruns.once:
         yield f"Left out, with only one run: {', '.join(reruns.once)}."
