@@ -144,7 +144,7 @@ def test_a_gain_that_is_not_there_at_all_sizes_has_its_size_and_the_number_of_th
     gained = [each for workload in steps for each in pair(1.0 if workload.x == 1024 else 0.95, workload)]
     assert said(*gained) == (
         "Gluon (fluxbench) is the faster of 2 exact kernels measured here at 2,048 px: 5% faster than PyTorch's "
-        "default. At 1 of the 5 sizes no kernel is measurably faster."
+        "default. At 1 of the 5 sizes no exact kernel is measurably faster."
     )
     only_before = [each for workload in LENGTHS for each in pair(1.0 if workload is LENGTHS[-1] else 0.9, workload)]
     assert said(*only_before).startswith("Of 2 exact kernels measured here at 512 text tokens none is measurably")

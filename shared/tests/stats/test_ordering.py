@@ -32,6 +32,18 @@ def test_equal_variants_are_seldom_told_apart() -> None:
     assert beaten / (12 * 42) <= 0.07  # 5% of each; by chance up to 7% of so many
 
 
+def test_a_call_that_stalled_once_does_not_move_a_median_and_two_states_do() -> None:
+    stalled = (0.4368, 0.4374, 0.6908, 0.4367), (0.4371, 0.4356, 11.8, 0.4355)
+    assert math.sqrt(ordering.within([[math.log(ms) for ms in part] for part in stalled])) < 0.003
+    assert math.sqrt(ordering.within([[0.0, 0.0, 0.9], [0.0, 0.001, 0.002], [0.0, 0.002, 0.001]])) < 0.002
+    for states in ([9.8, 9.8, 9.34], [9.8, 9.34, 9.8, 9.34, 9.8]):
+        assert 0.01 < math.sqrt(ordering.within([[math.log(ms) for ms in states]] * 3)) < 0.03
+    rng = random.Random(5)
+    found = [ordering.within([[rng.gauss(0, 0.01) for _ in range(8)] for _ in range(3)]) for _ in range(400)]
+    assert 0.8 < sum(found) / len(found) / (math.pi / 2 * 0.01**2 / 8) < 1.2
+    assert ordering.within([[0.0], [1.0]]) == 0.0  # single samples tell nothing
+
+
 def test_a_single_process_is_told_from_others_by_a_large_difference_alone() -> None:
     assert ordering.faster_than(ordering.levels([[0.0], [1.0]])) == [frozenset(), frozenset()]
     rng = random.Random(4)

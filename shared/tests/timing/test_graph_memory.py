@@ -78,6 +78,32 @@ def test_a_call_without_memory_for_its_graph_or_beside_it_is_refused_for_want_of
     assert isinstance(refused.value.lack, torch.OutOfMemoryError)
 
 
+@pytest.mark.parametrize("fails_in", ["call", "end"])
+def test_torch_is_told_of_a_capture_that_failed_in_a_call_or_at_its_end(
+    fails_in: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[object] = []
+    monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", lambda device, pool: told.append(pool), raising=False)
+    captures: list[None] = []
+
+    class Ends(Graph):
+        def capture_begin(self, pool: object = None) -> None:
+            captures.append(None)
+
+        def capture_end(self, pool: object = None) -> None:
+            raise RuntimeError("capture invalidated")
+
+    def call(x: torch.Tensor) -> dict[str, Any]:
+        if captures and fails_in == "call":
+            raise RuntimeError("it waits")
+        return {"out": x * 2}
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Ends)
+    with pytest.raises(GraphRefused, match="it waits" if fails_in == "call" else "capture invalidated"):
+        CapturedCalls(call, [torch.ones(2)])
+    assert told == [(0, 1)]
+
+
 def test_what_replays_of_a_pool_return_is_told_of_all_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 1))
     outputs: list[torch.Tensor] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -95,7 +96,8 @@ class Step:
         if default is None or record.variant == default.variant or self.launches(record):
             return None
         speed = self._ordering.speedup(record, default)
-        share = Estimate(1 - 1 / speed.value, 1 - 1 / speed.low, 1 - 1 / speed.high)
+        low = 1 - 1 / speed.low if speed.low else -math.inf  # of single processes, which say nothing of their scatter
+        share = Estimate(1 - 1 / speed.value, low, 1 - 1 / speed.high)
         whole = timing_of(default).median_ms
         return Gain(Estimate(whole * share.value, whole * share.low, whole * share.high), share)
 

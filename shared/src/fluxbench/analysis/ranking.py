@@ -184,8 +184,7 @@ def _within(record: Record, *, over_reference: bool = False) -> float:
     if record.sustained:
         return 0.0
     parts = quotients(timing.samples_ms, timing.reference_ms) if over_reference else timing.samples_ms
-    logs = [[math.log(value) for value in part] for part in parts if len(part) > 1]
-    return fmean(map(paired.of_median, logs)) if logs else 0.0
+    return ordering.within([[math.log(value) for value in part] for part in parts])
 
 
 def _drifted(cells: Sequence[Sequence[float]]) -> bool:

@@ -34,9 +34,9 @@ def of(code: CodeCell, document: Document, device: Device, settings: Settings) -
     if measuring:
         own = [document.path.stem] if set(measuring) & set(code.needs) else []
         homes = [reports / target_name(device, name) / name for name in (*own, *cell.reads(code.code))]
-        folders = [folder for home in homes for folder in (home / "records", *home.glob("history/*"))]
+        folders = [folder for home in homes for folder in (home / "records", *_listed(home / "history"))]
     else:
-        folders = [*reports.glob("*/*/records")]
+        folders = [home / "records" for target in _listed(reports) for home in _listed(target)]
     if not (found := set(_hashes(folders, KEPT))):
         return ""
     store = Store(document)
@@ -47,10 +47,17 @@ def of(code: CodeCell, document: Document, device: Device, settings: Settings) -
 
 def _hashes(folders: Iterable[Path], names: tuple[str, ...]) -> Iterator[str]:
     """Yield the hash of each file in folders whose name ends with one of these."""
-    for path in (path for folder in folders for path in folder.glob("*") if path.name.endswith(names)):
+    for path in (path for folder in folders for path in _listed(folder) if path.name.endswith(names)):
         with contextlib.suppress(FileNotFoundError):  # another page is published meanwhile
             stat = path.lstat()
             yield _hash_of(path, stat.st_mtime_ns, stat.st_size)
+
+
+def _listed(folder: Path) -> list[Path]:
+    """Return what a folder holds but what is hidden, as a page is until it is published whole; none if it is gone."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        return [path for path in folder.iterdir() if not path.name.startswith(".")]
+    return []
 
 
 @functools.lru_cache(maxsize=4096)  # several cells read the same files

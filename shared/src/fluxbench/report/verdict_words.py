@@ -150,7 +150,7 @@ def _elsewhere(verdict: Verdict) -> str:
     has_gain = all(one.speedup for one in verdict.exact)
     is_level_elsewhere = has_gain and not verdict.slower_at and verdict.level_at > verdict.absent_at
     clauses = (
-        (verdict.level_at * is_level_elsewhere, "no kernel is measurably faster"),
+        (verdict.level_at * is_level_elsewhere, "no exact kernel is measurably faster"),
         (verdict.slower_at, f"{choice} is measurably slower than {baseline}"),
         (verdict.beaten_at * is_beaten_by_others, f"another exact kernel or form is faster than {choice}"),
         (verdict.absent_at, f"{choice} has no time"),

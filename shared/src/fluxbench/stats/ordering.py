@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
+from statistics import NormalDist, fmean, median
 
 from fluxbench.stats import variances
 from fluxbench.stats.intervals import CONFIDENCE, Estimate
@@ -16,6 +16,7 @@ from fluxbench.stats.student import chance, critical
 from fluxbench.stats.variances import Variance
 
 LEVEL = 0.05  # of a variant: the chance that any other is wrongly called faster
+_MEDIAN_OF_MANY = math.pi / 2  # the variance of a median over that of the mean, of normal values
 _SLOWER = 0.005  # of it is spent on finding those that are clearly slower and no rivals
 
 
@@ -56,6 +57,24 @@ def levels(several: Sequence[Sequence[float]], within: Sequence[float] = ()) -> 
         _level(logs, variances.at_least(common, one) if one.df else of_single, widest)
         for logs, one in zip(several, own, strict=True)
     ]
+
+
+def within(parts: Sequence[Sequence[float]]) -> float:
+    """Return the variance that its samples alone give the median of a process: the median of all processes'.
+
+    Of four samples or more by the range of their inner half, over what is expected of normal ones (Blom, Statistical
+    Estimates and Transformed Beta-Variables, 1958): a call that stalled once does not move a median.
+    """
+    return median([_of_median(sorted(part)) for part in parts if len(part) > 1] or [0.0])
+
+
+def _of_median(ascending: Sequence[float]) -> float:
+    count, cut = len(ascending), len(ascending) // 4
+    if not cut:
+        return _MEDIAN_OF_MANY * variances.of(ascending).value / count
+    place = (count - cut - 0.375) / (count + 0.25)
+    spread = (ascending[count - 1 - cut] - ascending[cut]) / (2 * NormalDist().inv_cdf(place))
+    return _MEDIAN_OF_MANY * spread**2 / count
 
 
 def _level(logs: Sequence[float], whole: Variance, widest: float) -> Level:

@@ -48,7 +48,7 @@ def _spread(samples: Samples, reference: Samples) -> _Spread:
     processes = [[math.log(ratio) for ratio in part] for part in quotients(samples, reference)]
     middles = [median(logs) for logs in processes]
     # Of each process by its own rounds: there are few where they agree, and many where they do not.
-    parts = [Variance(of_median(logs), len(logs) - 1) for logs in processes if len(logs) > 1]
+    parts = [Variance(_of_median(logs), len(logs) - 1) for logs in processes if len(logs) > 1]
     whole = variances.total(parts) if parts else Variance(0.0, 0)
     return _Spread(
         log=fmean(middles),
@@ -58,8 +58,8 @@ def _spread(samples: Samples, reference: Samples) -> _Spread:
     )
 
 
-def of_median(logs: Sequence[float]) -> float:
-    """Return the variance of the median of some values, two at least."""
+def _of_median(logs: Sequence[float]) -> float:
+    """Return the variance of the median of some rounds."""
     return variance(logs) / len(logs) * (1.0 if len(logs) < 3 else _MEDIAN_OF_MANY)
 
 

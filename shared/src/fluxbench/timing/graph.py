@@ -103,9 +103,10 @@ class CapturedCalls:
                 for each in inputs:
                     self._outputs = call(each)
             except BaseException:
-                self._abandon(handle)
+                with contextlib.suppress(RuntimeError):  # that of its end says no more than that a call has failed
+                    self._end(handle)
                 raise
-            self._graph.capture_end()
+            self._end(handle)
         try:
             self.differences = self._differences(lambda: call(inputs[-1]) if before is None else before)
         except torch.OutOfMemoryError as error:
@@ -120,14 +121,17 @@ class CapturedCalls:
         self._graph.replay()
         return self._outputs
 
-    def _abandon(self, handle: Any) -> None:
-        """End a capture in which a call has failed. That fails too, and says no more than that."""
+    def _end(self, handle: Any) -> None:
+        """End the capture, which fails where it was invalid.
+
+        Until torch's allocator is told of that, it gives nothing back: of 2.11 pytorch/pytorch 180395.
+        """
         try:
             self._graph.capture_end()
         except RuntimeError:
-            # Until torch's allocator is told, it gives nothing back: of 2.11 pytorch/pytorch 180395
             with contextlib.suppress(RuntimeError, AttributeError):
                 torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), handle)
+            raise
 
     def _differences(self, call: Callable[[], Mapping[str, object]]) -> dict[str, torch.Tensor]:
         """Return the relative L2 difference of each output of a replay from that of a call."""

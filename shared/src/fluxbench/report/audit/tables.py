@@ -136,7 +136,7 @@ def _under_assumption(source: str, assumed: str, rows: Sequence[Judged]) -> str:
     kinds = {finding.kind for row in rows for finding in row.findings if finding.assumed == assumed}
     wrong = "impossible" if kinds <= BEYOND_CARD else "contradictory"
     without = sum(row.judgement in (Judgement.IMPOSSIBLE, Judgement.CONTRADICTORY) for row in rows)
-    besides = f"; {without} of them are wrong without it too" if without else ""
+    besides = f"; {without} of them {'are' if without > 1 else 'is'} wrong without it too" if without else ""
     return f"{source}: {count(len(rows), 'row')} {'are' if len(rows) > 1 else 'is'} {wrong} if {assumed}{besides}"
 
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from fluxbench.analysis.certificate.certificate import Certificate, Conditions, certify
 from fluxbench.analysis.certificate.judging import Detected
 from fluxbench.analysis.certificate.summary_json import to_json
-from fluxbench.core.formatting import count, utc
-from fluxbench.records import method
+from fluxbench.core.formatting import count, listed, utc
+from fluxbench.records import fingerprint, method
 from fluxbench.report.blocks import Block, Column, Fold, Paragraph, Row, Table
 from fluxbench.report.certificate_inputs import earlier_trials_of, half_width, reruns_of, trials_of
 from fluxbench.report.certificate_lines import DETECTED_AT_LEAST, Line, lines_of, rate_text
@@ -29,8 +29,10 @@ def blocks(results: Results) -> list[Block]:
             rows=[Row((line.question, line.answer, line.of, line.target, line.met)) for line in lines],
         ),
     ]
-    versions = sorted({record.method_version for record in certificate.trials.records} if certificate.trials else ())
-    shown += map(Paragraph, map(_of_version, versions))
+    trials = certificate.trials.records if certificate.trials else ()
+    versions = sorted({record.method_version for record in trials})
+    on_gpu = any(fingerprint.device_of(record.fingerprint).worker_kind != "cpu" for record in trials)
+    shown += [Paragraph(_of_version(version, on_gpu=on_gpu)) for version in versions]
     keys_by_reason: dict[str, list[str]] = {}
     for key, why in certificate.missing.items():
         keys_by_reason.setdefault(why, []).append(key)
@@ -43,13 +45,17 @@ def blocks(results: Results) -> list[Block]:
     return [*shown, Fold("What this was measured with", details)] if details else shown
 
 
-def _of_version(version: int) -> str:
+def _of_version(version: int, *, on_gpu: bool) -> str:
     """Return for which pages trials of a method version hold."""
-    alike = [str(other) for other in method.burst_alike(version)]
-    burst = f", of versions {' and '.join(alike)} for burst times alone," if alike else ""
+    alike = method.burst_alike(version)
+    own = method.of_sustained(version, on_gpu=on_gpu)
+    same = [other for other in alike if method.of_sustained(other, on_gpu=on_gpu) == own]
+    in_burst = [other for other in alike if other not in same]
+    whole = f" and {listed(list(map(str, same)))}" if same else ""
+    burst = f", of versions {listed(list(map(str, in_burst)))} for burst times alone," if in_burst else ""
     return (
-        f"The trials are of method version {method.words(version)}. They hold for pages of this version{burst} and not "
-        'for others. Each page names its version in "What this was measured with".'
+        f"The trials are of method version {method.words(version)}. They hold for pages of this version{whole}{burst} "
+        'and not for others. Each page names its version in "What this was measured with".'
     )
 
 
