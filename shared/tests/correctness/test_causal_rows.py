@@ -85,6 +85,17 @@ def test_no_seed_makes_a_right_kernel_wrong(dtype: str) -> None:
     assert [refused(kernels, case_of(64, 16, dtype, False, "normal", seed)) for seed in range(24)] == [{}] * 24
 
 
+def test_a_fused_kernel_in_tf32_is_right_where_the_errors_of_the_yardstick_cancel() -> None:
+    """The first 64 of 4,097 peaked tokens: no row has two keys of weight, so all gradients of q are nearly zero."""
+    operation = operations.find(TRAINING)
+    inputs = operation.inputs(workload_of(4097, 32, "float32").shape, "peaked", 0, CPU)
+    few = {name: x[:, :64].contiguous() for name, x in inputs.items()}
+    case = Case.of(operation, workload_of(64, 32, "float32"), few)
+    assert refused(TF32, case, "tf32") == {}
+    assert case._of_class("tf32").bins["dq"][0].rms == 2**-11
+    assert refused({"1% off": dataclasses.replace(TF32["tf32"], probabilities=lambda x: 1.01 * x)}, case, "tf32")
+
+
 def sampled(kernel: Callable[[Tensors], Tensors], contents: Contents, case: Case) -> list[Sampled]:
     """Return rows of three calls on each content, whose errors are the same each time."""
     rows = [Sampled.of(kernel(content.inputs), content, case) for content in contents.pool]

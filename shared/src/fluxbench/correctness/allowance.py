@@ -66,9 +66,10 @@ def error_scales(
     return {name: known[name] for name in outputs}
 
 
-def bins_of(errors: torch.Tensor, scales: torch.Tensor, tokens: torch.Tensor) -> tuple[Bin, ...]:
+def bins_of(errors: torch.Tensor, scales: torch.Tensor, tokens: torch.Tensor, least: float = 0.0) -> tuple[Bin, ...]:
     """Return what a yardstick's rows err over their scales, by octaves of tokens that hold enough rows.
 
+    Where they cancel a right kernel's need not: they are taken to be `least` or more.
     `errors` and `scales`: `[batch, count, heads]`, of the output's units; `tokens`: `[count]`, int64, ascending.
     """
     shares = (errors / scales).nan_to_num(nan=0.0, posinf=0.0).transpose(0, 1).flatten(1).double()  # [count, rows]
@@ -83,7 +84,8 @@ def bins_of(errors: torch.Tensor, scales: torch.Tensor, tokens: torch.Tensor) ->
             end = len(octaves)  # too few are left for a bin of their own
         part = shares[begin:end]
         start = int(tokens[begin]) if found else 0
-        found.append(Bin(start, float(part.square().mean().sqrt()), float(part.max())))
+        rms, largest = float(part.square().mean().sqrt()), float(part.max())
+        found.append(Bin(start, max(least, rms), max(least, largest)))
         begin = end
     return tuple(found)
 
