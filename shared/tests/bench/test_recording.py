@@ -13,13 +13,12 @@ from recorded import CELL, NO_ENERGY, PROCESS_S, flag, of_process, record, regim
 from sample_events import BLOCK_AFTER_S, ERRORS, READY, REFERENCE, checked, collected, failed, timed
 
 from fluxbench.bench import recording
-from fluxbench.bench.believing import KEPT_KERNELS
 from fluxbench.bench.recording import Context
 from fluxbench.records.line import parse
 from fluxbench.records.schema import BURST, SUSTAINED, Cupti, Flag, Memory, Record, Telemetry
 from fluxbench.records.status import FlagKind, Status
 from fluxbench.stats.intervals import mean_ratios, means, medians, quotients
-from fluxbench.timing.profiler import TOP_KERNELS
+from fluxbench.variants._base import TOP_KERNELS
 
 H200 = dataclasses.replace(GPU, name="NVIDIA H200", sm_clock_max_mhz=1980, memory_clock_max_mhz=3201)
 
@@ -100,7 +99,7 @@ def test_a_variant_runs_the_kernel_that_was_checked_in_every_process(ran: list[s
 
 
 def test_of_many_short_kernels_another_one_may_be_the_largest_in_a_later_process() -> None:
-    assert TOP_KERNELS == KEPT_KERNELS
+    assert TOP_KERNELS == 6
     six = [{"name": f"k{index}", "share": 0.12 - 0.001 * index, "part": "attention"} for index in range(6)]
     ran = ["k7", *(f"k{index}" for index in range(7))]
     assert recorded_with(six, ran).reason is None

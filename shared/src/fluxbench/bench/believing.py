@@ -17,7 +17,7 @@ from fluxbench.operations.layer import PROJECTIONS
 from fluxbench.operations.model_step import PRODUCTS
 from fluxbench.records.schema import BURST, SUSTAINED, Flag, KernelShare
 from fluxbench.records.status import FlagKind
-from fluxbench.variants._base import ATTENTION
+from fluxbench.variants._base import ATTENTION, TOP_KERNELS
 
 _AGREE = 2  # processes
 _REPEATED_FROM = 0.95  # of a call on repeated contents over one on new ones, side by side on a GPU
@@ -33,7 +33,6 @@ _GPU_FROM_MS = 0.1  # of two calls that are shorter, one is by chance 5% shorter
 _CPU_SUSTAINED_FROM = 0.25  # other programs take their part of one regime and not of the other
 _CPU_FROM_MS = 5.0  # a shorter call on a CPU tells nothing by it: other programs take whole milliseconds from it
 _BUSY_FROM = 0.7  # of the wall time of sustained windows in calls: 0.84 to 0.99 on the published H200 page
-KEPT_KERNELS = 6  # of a call in the first process; a longer list may lack some (`timing.profiler.TOP_KERNELS`)
 _NAME = 80  # characters of a kernel's name in a sentence
 _ASIDE = 0.5  # of a call's processor time
 _ASIDE_FROM_MS = 25.0  # OpenMP's threads spin for a while after each parallel part: up to 19 ms on a busy machine
@@ -80,7 +79,7 @@ def another_kernel(checked: Sequence[KernelShare], ran: Sequence[str]) -> str | 
     largest = [] if has_products else [known[0].name]
     if missing := next((name for name in (*attention, *largest) if name not in ran), None):
         return f"{missing[:_NAME]} ran in the first process, {ran[0][:_NAME]}"
-    is_known = has_products or len(known) >= KEPT_KERNELS or ran[0] in {each.name for each in known}
+    is_known = has_products or len(known) >= TOP_KERNELS or ran[0] in {each.name for each in known}
     return None if is_known else f"{ran[0][:_NAME]} did not run in the first process, and did"
 
 

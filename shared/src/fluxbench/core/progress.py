@@ -69,8 +69,8 @@ def read(path: Path) -> Progress:
     for line in lines:
         said = _said(line)
         steps = max(steps, said.get("steps", 0))
-        before += max(0, said.get("before", 0))
-        begun += max(0, said.get("before", 0))
+        earlier = max(0, said.get("before", 0))
+        before, begun = before + earlier, begun + earlier
         if "left" in said:
             steps = max(steps, begun + said["left"])
         step = said.get("step", step)

@@ -15,11 +15,11 @@ from fluxbench.report import usage
 from fluxbench.report.blocks import Block, Chart, Code, Fold, Paragraph
 from fluxbench.report.figures.verdict import baseline_name, chart, speed
 from fluxbench.report.sentences import mixed_versions, title
-from fluxbench.report.verdict_words import at_length, caption, counted, gain_of, sentence, unavailable
+from fluxbench.report.usage import pipeline
+from fluxbench.report.verdict_words import at_length, caption, counted, gain_over, sentence, unavailable
 from fluxbench.variants import label
 from fluxbench.variants.forms import COPY
 
-_HUB = '# {}\npipe.transformer.set_attention_backend("{}")'
 MOST = 6  # other groups whose verdicts stand one after the other
 
 
@@ -113,9 +113,8 @@ def _with_backend(verdict: Verdict) -> list[Block]:
     shown: list[Block] = []
     if first:
         record, lines = first
-        gain = gain_of([analysis.speedup(ordering, record, baseline)])
-        what = f"The fastest with a backend in diffusers {usage.DIFFUSERS} is {lines.label}, {gain}"
-        shown.append(Paragraph(f"{what} {'than' if gain.endswith('faster') else 'as'} {baseline_name(baseline)}."))
+        gain = gain_over(baseline, [analysis.speedup(ordering, record, baseline)])
+        shown.append(Paragraph(f"The fastest with a backend in diffusers {usage.DIFFUSERS} is {lines.label}, {gain}."))
         shown.append(Code(lines.diffusers, f"In diffusers {usage.DIFFUSERS}: {lines.label}"))
     elif own:
         which = f"Of the {len(own) + 1} kernels measured here as backends of diffusers {usage.DIFFUSERS} none"
@@ -123,7 +122,9 @@ def _with_backend(verdict: Verdict) -> list[Block]:
         shown.append(Paragraph(f"{which} is measurably faster than {default}."))
     known = {lines.backend for _, lines in used if lines}
     hub = [
-        _HUB.format(label(record.kernel), lines.hub) for record, lines in faster if lines.hub and lines.hub not in known
+        f"# {label(record.kernel)}\n{pipeline.SET.format(lines.hub)}"
+        for record, lines in faster
+        if lines.hub and lines.hub not in known
     ]
     if hub:
         shown.append(

@@ -79,12 +79,9 @@ def _exact(verdict: Verdict) -> str:
     speedups = [one.speedup for one in verdict.named if one.speedup]
     if len(speedups) < len(exact) or not verdict.baseline:  # the baseline is one of them
         return f"{which}.{unsure}"
-    gain, default = gain_of(speedups), baseline_name(verdict.baseline)
     if any(one.low <= 1 for one in speedups):  # a kernel of another cell beats the default, and none of these
-        return f"{which}; how much faster than {default} is too uncertain to tell.{unsure}"
-    return (
-        f"{which}: {gain} {'than' if gain.endswith('faster') else 'as'} {default}{_gathers(verdict.baseline)}.{unsure}"
-    )
+        return f"{which}; how much faster than {baseline_name(verdict.baseline)} is too uncertain to tell.{unsure}"
+    return f"{which}: {gain_over(verdict.baseline, speedups)}{_gathers(verdict.baseline)}.{unsure}"
 
 
 def _gathers(baseline: Record) -> str:
@@ -99,7 +96,7 @@ def _uncompiled(verdict: Verdict) -> str:
         return ""
     gain = "none is measurably faster"
     if first.speedup:
-        gain = f"{label(first.record.variant)} comes first, {gain_of([first.speedup])}"
+        gain = f"{label(first.record.variant)} comes first, {_gain([first.speedup])}"
     return f"No other kernel was measured compiled; of those not compiled {gain}."
 
 
@@ -164,7 +161,7 @@ def _rounding(verdict: Verdict) -> str:
     record, speedup = verdict.rounding.record, verdict.rounding.speedup
     name = f"{label(record.variant)}, which rounds {ROUNDS[record.precision_class]},"
     if speedup.low > 1:
-        return f"{name} is {gain_of([speedup])}."
+        return f"{name} is {_gain([speedup])}."
     if speedup.high < 1:
         longer = 1 / speedup.value
         return f"{name} takes {f'{longer:.1f} times as long' if longer >= 2 else f'{100 * (longer - 1):.0f}% longer'}."
@@ -180,7 +177,7 @@ def _quantized(verdict: Verdict) -> str:
         return f"Of the quantized kernels {name} is the fastest, with {error}."
     if verdict.is_faster:
         speedup = verdict.quantized.speedup
-        return f"{name} is {gain_of([speedup]) if speedup else 'faster than these'}, with {error}."
+        return f"{name} is {_gain([speedup]) if speedup else 'faster than these'}, with {error}."
     return f"The fastest quantized kernel, {name}, has {error} and is not measurably faster."
 
 
@@ -193,7 +190,13 @@ def counted(names: Sequence[str]) -> str:
     return listed(names if len(names) <= NAMED else [*names[: NAMED - 1], f"{len(names) - NAMED + 1} others"])
 
 
-def gain_of(speedups: Sequence[Estimate]) -> str:
+def gain_over(baseline: Record, speedups: Sequence[Estimate]) -> str:
+    """Return "4% faster than PyTorch's default", or "2.3 times as fast as" it."""
+    gain = _gain(speedups)
+    return f"{gain} {'than' if gain.endswith('faster') else 'as'} {baseline_name(baseline)}"
+
+
+def _gain(speedups: Sequence[Estimate]) -> str:
     """Return "4% faster", "4 to 7% faster", or from a factor of two on "2.3 times as fast"."""
     low, high = min(one.value for one in speedups), max(one.value for one in speedups)
     if high >= 2:

@@ -16,7 +16,6 @@ from fluxbench.stats.student import chance, critical
 from fluxbench.stats.variances import Variance
 
 LEVEL = 0.05  # of a variant: the chance that any other is wrongly called faster
-_MEDIAN_OF_MANY = math.pi / 2  # the variance of a median over that of the mean, of normal values
 _SLOWER = 0.005  # of it is spent on finding those that are clearly slower and no rivals
 
 
@@ -71,10 +70,10 @@ def within(parts: Sequence[Sequence[float]]) -> float:
 def _of_median(ascending: Sequence[float]) -> float:
     count, cut = len(ascending), len(ascending) // 4
     if not cut:
-        return _MEDIAN_OF_MANY * variances.of(ascending).value / count
+        return variances.MEDIAN_OF_MANY * variances.of(ascending).value / count
     place = (count - cut - 0.375) / (count + 0.25)
     spread = (ascending[count - 1 - cut] - ascending[cut]) / (2 * NormalDist().inv_cdf(place))
-    return _MEDIAN_OF_MANY * spread**2 / count
+    return variances.MEDIAN_OF_MANY * spread**2 / count
 
 
 def _level(logs: Sequence[float], whole: Variance, widest: float) -> Level:

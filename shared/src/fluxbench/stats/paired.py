@@ -16,8 +16,6 @@ from fluxbench.stats.intervals import Samples, quotients
 from fluxbench.stats.ordering import Level
 from fluxbench.stats.variances import Variance
 
-_MEDIAN_OF_MANY = math.pi / 2  # the variance of a median over that of the mean, of three normal values or more at most
-
 
 def levels(pairs: Sequence[tuple[Samples, Samples]]) -> list[Level]:
     """Return the level of each variant, from its samples and those of the reference in the same rounds.
@@ -60,7 +58,7 @@ def _spread(samples: Samples, reference: Samples) -> _Spread:
 
 def _of_median(logs: Sequence[float]) -> float:
     """Return the variance of the median of some rounds."""
-    return variance(logs) / len(logs) * (1.0 if len(logs) < 3 else _MEDIAN_OF_MANY)
+    return variance(logs) / len(logs) * (1.0 if len(logs) < 3 else variances.MEDIAN_OF_MANY)
 
 
 def _level(of: _Spread, common: Variance) -> Level:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+MEDIAN_OF_MANY = math.pi / 2  # the variance of a median over that of the mean, of three normal values or more at most
 APART = 10  # times the median of all, beyond which a variance is one of its own
 
 

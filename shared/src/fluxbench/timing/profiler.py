@@ -21,9 +21,8 @@ from fluxbench.operations.shared_step import COMMUNICATION, WAITING
 from fluxbench.timing.burst import rest_after
 from fluxbench.timing.lead import MOST_LAUNCH_S
 from fluxbench.timing.stopwatch import Stopwatch
-from fluxbench.variants._base import ATTENTION
+from fluxbench.variants._base import ATTENTION, TOP_KERNELS
 
-TOP_KERNELS = 6
 PROFILED_CALLS = 7
 _SPIN = "spin_kernel"  # of `torch.cuda._sleep`
 

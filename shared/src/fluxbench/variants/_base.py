@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 HEAD_DIMS = (64, 96, 128, 192, 256)
 ATTENTION = "attention"  # the part, see `part_of`
+TOP_KERNELS = 6  # of a profiled call that are kept, and as many of its attention; a longer list may lack some
 _USUAL_ATTENTION = r"(?i)softmax|flash|fmha|sdpa"  # what kernels of attention are named, where a variant names none
 # Inductor also names what it fuses after the operator that takes the result: a rotary embedding after the attention.
 _FUSED, _TAKEN_BY = r"triton_(poi|red|per)_", r"(_scaled_dot_product_[a-z_]*?|flex_)attention"

@@ -26,7 +26,8 @@ class Judgement(enum.StrEnum):
         return self in FLAGGED
 
 
-WRONG = (Judgement.IMPOSSIBLE, Judgement.CONTRADICTORY, Judgement.CONDITIONAL)
+CERTAIN = (Judgement.IMPOSSIBLE, Judgement.CONTRADICTORY)  # wrong whatever a source does not state
+WRONG = (*CERTAIN, Judgement.CONDITIONAL)
 FLAGGED = (*WRONG, Judgement.IMPLAUSIBLE)
 
 

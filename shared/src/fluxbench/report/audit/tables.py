@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fluxbench.analysis.audit.context import Context
-from fluxbench.analysis.audit.finding import BEYOND_CARD, WRONG, Judgement, Kind
+from fluxbench.analysis.audit.finding import BEYOND_CARD, CERTAIN, WRONG, Judgement, Kind
 from fluxbench.analysis.audit.judge import Audit, Judged
 from fluxbench.analysis.audit.ours import Ours
 from fluxbench.analysis.audit.published import Source
@@ -135,7 +135,7 @@ def _under_assumption(source: str, assumed: str, rows: Sequence[Judged]) -> str:
     """Return how many rows are wrong if an assumption holds, and how many of them are without it."""
     kinds = {finding.kind for row in rows for finding in row.findings if finding.assumed == assumed}
     wrong = "impossible" if kinds <= BEYOND_CARD else "contradictory"
-    without = sum(row.judgement in (Judgement.IMPOSSIBLE, Judgement.CONTRADICTORY) for row in rows)
+    without = sum(row.judgement in CERTAIN for row in rows)
     besides = f"; {without} of them {'are' if without > 1 else 'is'} wrong without it too" if without else ""
     return f"{source}: {count(len(rows), 'row')} {'are' if len(rows) > 1 else 'is'} {wrong} if {assumed}{besides}"
 
@@ -157,7 +157,7 @@ def _found(found: Sequence[Judged]) -> Iterator[Row | Heading]:
             yield Heading(table)
         reasons = "; ".join(dict.fromkeys(sentence(finding) for finding in row.findings))
         figures = ", ".join(claim.text for claim in row.claims)
-        is_wrong = row.judgement in (Judgement.IMPOSSIBLE, Judgement.CONTRADICTORY)
+        is_wrong = row.judgement in CERTAIN
         yield Row((_configuration(row.context), figures, row.judgement.value, reasons), failed=is_wrong)
 
 

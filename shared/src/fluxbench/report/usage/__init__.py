@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fluxbench import variants
+from fluxbench.analysis.model import OPERATION as MODEL_STEP
 from fluxbench.operations.workload import Shape
 from fluxbench.records.schema import Record
 from fluxbench.report.blocks import Block, Code, Fold, Paragraph
@@ -14,7 +15,7 @@ from fluxbench.report.usage.lines import TOKENS_FIRST, Lines, of_variant
 from fluxbench.variants.forms import COPY, EAGER, Form
 
 TRAINING = "attention_training"
-USED = ("attention", pipeline.STEP, TRAINING)  # operations that these lines are for
+USED = ("attention", MODEL_STEP, TRAINING)  # operations that these lines are for
 DIFFUSERS = "0.42"  # whose backends the data names
 _COPIES = "q, k, v = (x.contiguous() for x in (q, k, v))"
 _MARK = "torch.compiler.cudagraph_mark_step_begin()  # before each call, which overwrites the output of the last one"
@@ -53,7 +54,7 @@ def of(record: Record) -> Usage | None:
     lines = of_variant(found.variant.name)
     if operation not in USED or lines is None or _asks_for_more(record.workload.shape):
         return None
-    is_step, is_training = operation == pipeline.STEP, operation == TRAINING
+    is_step, is_training = operation == MODEL_STEP, operation == TRAINING
     if is_training and not _has_gradients(lines, found.form):
         return None
     names = _names(record)
@@ -85,7 +86,7 @@ def blocks(records: Iterable[Record]) -> list[Block]:
     """
     used = {record.variant: (record, usage) for record in records if (usage := of(record))}
     return [
-        Fold(f"How to use {usage.label}", tuple(_blocks(usage, is_step=record.workload.operation == pipeline.STEP)))
+        Fold(f"How to use {usage.label}", tuple(_blocks(usage, is_step=record.workload.operation == MODEL_STEP)))
         for record, usage in used.values()
     ]
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fluxbench.analysis.model import OPERATION as MODEL_STEP
 from fluxbench.records.schema import Record
 from fluxbench.report.usage import pip
 from fluxbench.report.usage.lines import TOKENS_FIRST, Lines
 from fluxbench.variants.forms import COMPILE_BLOCKS, COMPILE_MAX_AUTOTUNE, COPY, EAGER, Form
 
-STEP = "model_step"  # the operation that diffusers itself runs
 _COMPILES_ALL = "This compiles the whole transformer; we compiled the attention alone."
 _ADDED = "These lines add a backend that calls it. Names with an underscore are private to diffusers and may change."
-_SET = 'pipe.transformer.set_attention_backend("{}")'
+SET = 'pipe.transformer.set_attention_backend("{}")'
 OPERATOR = """\
 attention = torch.library.custom_op(
     "mine::attention", attention, mutates_args=(), schema="(Tensor q, Tensor k, Tensor v) -> Tensor"
@@ -51,7 +51,7 @@ def of(lines: Lines, form: Form, code: str, record: Record) -> InDiffusers:
 
     Of a model's step it is not compiled in any form: diffusers compiles the model.
     """
-    is_step = record.workload.operation == STEP
+    is_step = record.workload.operation == MODEL_STEP
     backend, note = lines.backend, lines.note
     if form == COPY:
         backend, note = lines.copy_backend if lines.copy_backend is not None else backend, lines.copy_note
@@ -72,7 +72,7 @@ def of(lines: Lines, form: Form, code: str, record: Record) -> InDiffusers:
     after = _compiling(form) or lines.after
     return InDiffusers(
         backend=backend,
-        lines="\n".join(filter(None, (lines.before, _SET.format(backend), after))),
+        lines="\n".join(filter(None, (lines.before, SET.format(backend), after))),
         note=" ".join(filter(None, notes)),
         is_as_measured=is_step or form == COPY or not (note or after),
     )
@@ -89,7 +89,7 @@ def _added(lines: Lines, form: Form, code: str, *, is_step: bool) -> str:
         return ""
     head = "import torch\n" * (is_compiled_model and "import torch\n" not in code) + code
     operator, compiling = ("\n" + OPERATOR, _compiling(form)) if is_compiled_model else ("", "")
-    return "\n".join(filter(None, (f"{head}\n{operator}".rstrip(), f"\n{_ADD}", _SET.format("mine"), compiling)))
+    return "\n".join(filter(None, (f"{head}\n{operator}".rstrip(), f"\n{_ADD}", SET.format("mine"), compiling)))
 
 
 def _compiling(form: Form) -> str:
