@@ -95,15 +95,15 @@ class TrialBlock:
     def finish(self) -> dict[str, Any]:
         """Time launched calls where graphs were replayed; return what `bench.events.BlockSamples` has.
 
-        Not of short calls in later processes: it is no time that ranks. What the calls returned is kept, with a whole
-        output of one call after the block.
+        Not in later processes: it is no time that ranks. What the calls returned is kept, with a whole output of one
+        call after the block.
         """
         assert self._block
         launched: Mapping[str, float] = {}
         replayed, self._graphs = self._graphs is not None, None
-        if replayed and (self._idle or self._replays is None):  # None: the first process here
-            if self._idle:  # what the graphs hold is what the launched calls need
-                torch.cuda.empty_cache()
+        if replayed and self._idle:  # what the graphs hold is what launched calls need
+            torch.cuda.empty_cache()
+        if replayed and self._replays is None:  # the first process here
             self._fill()
             rest = self._call_s, self._given, self._plan
             launched = launched_ms(self._stopwatch, self._timed, *rest, idle=self._idle)
