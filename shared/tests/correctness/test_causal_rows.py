@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Collection, Mapping
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import torch
@@ -201,9 +201,22 @@ def test_a_first_row_that_cancels_may_err_as_what_it_is_made_of_does() -> None:
     assert (allowed < 1e-4 * product).all()
 
 
-def test_contents_know_the_scales_of_their_own_inputs() -> None:
-    case = case_of(*CALLS[0])
-    made = Contents.make(workload_of(*CALLS[0][:3]), case, CPU, rotation=2, most=3, share=1.0)
+@pytest.mark.parametrize("known", ["apart", "derived", "unseen"])
+@pytest.mark.parametrize("operation", [TRAINING, "attention"])
+def test_contents_know_the_scales_of_their_own_inputs(
+    monkeypatch: pytest.MonkeyPatch, operation: str, known: str
+) -> None:
+    workload = tokens("causal", 96, operation, causal=True, heads=6, kv_heads=2, batch=2, head_dim_qk=16, head_dim_v=32)
+    case = Case.make(workload, "normal", 0, CPU)
+    derived, unseen = known == "derived", known == "unseen"
+    made = Contents.make(workload, case, CPU, rotation=2, most=3, share=1.0, derived=derived, unseen=unseen)
+    passes, of = [], error_scales.of
+
+    def counted(*given: Any) -> Tensors:
+        passes.append(given)
+        return of(*given)
+
+    monkeypatch.setattr(error_scales, "of", counted)
     assert case.scales
     for content in made.pool:
         scales = content.scales(case, whole=False)
@@ -211,11 +224,17 @@ def test_contents_know_the_scales_of_their_own_inputs() -> None:
         again = content.scales(case, whole=False)
         assert again
         assert all(again[name] is scales[name] for name in scales)
-        fresh = error_scales.of(case.operation.attention(case.shape), content.inputs, scales, content.positions)
-        assert all(torch.equal(scales[name], fresh[name]) for name in scales)
-    plain = Case.make(tokens("plain", 40, TRAINING), "normal", 0, CPU)
-    assert plain.scales is None
-    assert Content(plain.inputs, {}, {}, None).scales(plain, whole=True) is None
+        call = case.operation.attention(case.shape)
+        fresh = {False: of(call, content.inputs, scales, content.positions), True: of(call, content.inputs, scales)}
+        for whole in {False, content.expected is not None}:
+            found = content.scales(case, whole=whole)
+            assert found
+            assert found.keys() == content.rows.keys()
+            for name, x in found.items():
+                torch.testing.assert_close(x, fresh[whole][name])
+    follow = [content for content in made.pool if content.origin]
+    assert bool(follow) == (operation == TRAINING or known == "derived")
+    assert not any(content.inputs is inputs for content in follow for _, inputs, *_ in passes)
 
 
 class Counted(AttentionTraining):

@@ -14,7 +14,7 @@ from fakes import foreseen, tokens
 
 from fluxbench import operations
 from fluxbench.correctness.case import Case
-from fluxbench.correctness.content import Content, changed_inputs
+from fluxbench.correctness.content import Content, changed_inputs, fresh_inputs
 from fluxbench.correctness.contents import Contents
 from fluxbench.correctness.guards import poison, restore
 from fluxbench.correctness.kept import Kept
@@ -171,9 +171,14 @@ LAYER: dict[str, Any] = {
 OF_LAYER = operations.workload("layer_backward", "layer", LAYER, group="layer", x=24, x_unit="tokens")
 
 
-def test_weights_are_held_once_for_all_contents_and_once_for_calls_which_may_spoil_theirs() -> None:
+@pytest.mark.parametrize("unseen", [False, True], ids=["beside the case", "the case is one"])
+def test_weights_are_held_once_for_all_contents_and_once_for_calls_which_may_spoil_theirs(*, unseen: bool) -> None:
     contents, case = made(OF_LAYER)
-    originals = [case.inputs, *(content.inputs for content in contents.pool)]
+    if unseen:
+        case = Case.of(operations.find(OF_LAYER.operation), OF_LAYER, fresh_inputs(OF_LAYER, CPU))
+        contents = Contents.make(OF_LAYER, case, CPU, rotation=2, most=48, share=1.0, unseen=True)
+        assert contents.pool[0].expected is case.expected
+    originals = [*[case.inputs] * (not unseen), *(content.inputs for content in contents.pool)]
     given = [contents.inputs, *contents.slots]
     for name in case.inputs:
         held = [{id(inputs[name]) for inputs in some} for some in (originals, given)]

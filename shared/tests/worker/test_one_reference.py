@@ -11,6 +11,7 @@ from clocks import LikeAGPU, small_cache, small_control
 from fakes import TINIER, tokens
 from workers import checks, failures, given, honest, timed, wrapped
 
+from fluxbench import operations
 from fluxbench.bench.collected import Collected
 from fluxbench.bench.events import Event, Rows, Yardstick
 from fluxbench.operations import math_attention
@@ -20,6 +21,7 @@ from fluxbench.worker.request import Effort, Request, Told
 
 GRID = Effort(grid=True, one_reference=True, fully=("tiny",), held_bytes=10**9)
 TRAINING = tokens("training", 16, "attention_training")
+BOTH = {"made_up", "torch_math"}
 Load = Any
 
 
@@ -35,8 +37,8 @@ def process(monkeypatch: pytest.MonkeyPatch, load: Load, collected: Collected, *
     """Return the events of the next process, which knows what those before told."""
     with monkeypatch.context() as patch:
         seen = given(
-            patch, load, process=collected.workers, effort=GRID, sustained=False,
-            yardsticks=collected.yardsticks, rows=collected.rows, **{"workloads": (TINIER,), **asked},
+            patch, load, process=collected.workers, sustained=False,
+            yardsticks=collected.yardsticks, rows=collected.rows, **{"workloads": (TINIER,), "effort": GRID, **asked},
         )  # fmt: skip
     for event in seen:
         collected.add(event)
@@ -60,7 +62,7 @@ def test_a_later_process_computes_its_own_reference_and_no_yardstick(
     for number in range(2):
         computed.clear()
         seen = process(monkeypatch, honest, collected, workloads=(workload,))
-        assert timed(seen) == {"made_up", "torch_math"}
+        assert timed(seen) == BOTH
         references.append(list(computed))
         errors = {name: of.errors for name, of in checks(seen).items()}
         outputs = collected.yardsticks[workload.name]["exact"]["worst"].keys()
@@ -73,12 +75,44 @@ def test_a_later_process_computes_its_own_reference_and_no_yardstick(
 
 def test_a_kernel_that_is_wrong_in_the_second_process_alone_is_refused_there(monkeypatch: pytest.MonkeyPatch) -> None:
     collected = Collected()
-    assert timed(process(monkeypatch, honest, collected)) == {"made_up", "torch_math"}
+    assert timed(process(monkeypatch, honest, collected)) == BOTH
     seen = process(monkeypatch, wrapped(lambda attend, inputs: 1.01 * attend(*inputs)), collected)
     [(name, status, reason)] = failures(seen)
     assert (name, status) == ("made_up", "INCORRECT")
     assert "is over the budget" in reason
     assert timed(seen) == {"torch_math"}
+
+
+@pytest.mark.parametrize("workload", [TINIER, TRAINING], ids=lambda workload: workload.name)
+def test_a_later_process_that_checks_nothing_before_it_times_has_one_whole_reference(
+    monkeypatch: pytest.MonkeyPatch, workload: Any
+) -> None:
+    computed: list[str] = []
+    operation = type(operations.find(workload.operation))
+    reference = operation.reference
+
+    def counted(self: Any, shape: Any, inputs: Any, dtype: torch.dtype, *more: Any) -> Any:
+        computed.append(str(dtype))
+        return reference(self, shape, inputs, dtype, *more)
+
+    monkeypatch.setattr(operation, "reference", counted)
+    collected, usual = Collected(), Effort(fully=("tiny",))
+    assert timed(process(monkeypatch, honest, collected, workloads=(workload,), effort=usual)) == BOTH
+    assert computed.count("torch.float64") == 2  # of the case, and of a content that nobody can know
+    computed.clear()
+    assert timed(process(monkeypatch, honest, collected, workloads=(workload,), effort=usual)) == BOTH
+    assert computed.count("torch.float64") == 1
+
+
+def test_a_kernel_that_is_wrong_later_is_refused_by_the_contents_of_a_process_that_checks_nothing_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    collected, usual = Collected(), Effort(fully=("tiny",))
+    assert timed(process(monkeypatch, honest, collected, effort=usual)) == BOTH
+    off = wrapped(lambda attend, inputs: 1.01 * attend(*inputs))
+    [(name, status, reason)] = failures(process(monkeypatch, off, collected, effort=usual))
+    assert (name, status) == ("made_up", "INCORRECT")
+    assert reason.startswith("right when checked, wrong when timed: relative L2 error")
 
 
 @pytest.mark.parametrize("process_of_lie", [0, 1])

@@ -6,6 +6,7 @@ import os
 import random
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import torch
 
@@ -28,13 +29,13 @@ class Content:
     rows: Tensors  # by output, [batch, count, ...], float64
     expected: Expected | None  # the whole outputs, float64 or as `stored`, where they are known
     known_scales: dict[bool, Tensors] = field(default_factory=dict)  # of all rows or not, by output, once needed
+    origin: Origin | None = None  # what it follows from
 
     @classmethod
     def make(cls, workload: Workload, case: Case, device: torch.device, *, whole: bool) -> Content:
         """Return a new content for the outputs of a case; `whole`: with the whole outputs, unless the case has rows."""
         operation, shape = operations.find(workload.operation), workload.shape
-        inputs = fresh_inputs(workload, device)
-        positions = {name: some_tokens(size[1], POSITIONS, device) for name, size in case.sizes.items()}
+        inputs, positions = fresh_inputs(workload, device), positions_in(case)
         rows = None if whole and case.positions is None else operation.reference_at(shape, inputs, positions)
         if rows is None and case.positions is not None and isinstance(operation, KnowsRows):
             rows = operation.reference_rows(shape, inputs, positions, torch.float64)
@@ -44,10 +45,10 @@ class Content:
         return replace(cls.of(inputs, positions, expected), expected=stored(operation, case.dtype, expected))
 
     @classmethod
-    def of(cls, inputs: Tensors, positions: Tensors, expected: Tensors) -> Content:
-        """Return a content whose whole outputs are known."""
+    def of(cls, inputs: Tensors, positions: Tensors, expected: Tensors, known_scales: Tensors | None = None) -> Content:
+        """Return a content whose whole outputs are known; so are `known_scales` of all rows, once they are needed."""
         rows = {name: x.index_select(1, positions[name]).double() for name, x in expected.items()}
-        return cls(inputs, positions, rows, expected)
+        return cls(inputs, positions, rows, expected, {} if known_scales is None else {True: known_scales})
 
     def varied(self, operation: KnowsSymmetries, shape: Shape, *, whole: bool = False) -> Content:
         """Return another content that follows from this one, whose whole outputs are known; `whole`: with its own."""
@@ -56,12 +57,25 @@ class Content:
         seed = os.urandom(16)
         inputs, rows = operation.varied(shape, self.inputs, self.expected, positions, random.Random(seed))
         rows = {name: x.double() for name, x in rows.items()}
-        return Content(inputs, positions, rows, Derived(operation, shape, self.expected, seed) if whole else None)
+        expected = Derived(operation, shape, self.expected, seed) if whole else None
+        return Content(inputs, positions, rows, expected, origin=Origin(self, operation, seed))
 
     def scales(self, case: Case, *, whole: bool) -> Tensors | None:
-        """Return error scales, see `Case.scales`, of the outputs of a case: of all their rows or of the known ones."""
-        given = case.operation, case.shape, self.inputs, self.rows.keys(), None if whole else self.positions
-        return error_scales(*given, self.known_scales.setdefault(whole, {}))
+        """Return error scales, see `Case.scales`, of its outputs: of all their rows or of the known ones.
+
+        Those of a content that follows from another follow from the other's, which take a pass over all scores.
+        """
+        names, known = self.rows or self.expected or {}, self.known_scales.setdefault(whole, {})
+        positions = None if whole else self.positions
+        if self.origin is None:
+            return error_scales(case.operation, case.shape, self.inputs, names.keys(), positions, known)
+        of_origin = self.origin.content.scales(case, whole=True)
+        if of_origin is None:
+            return None
+        if missing := {name: x for name, x in of_origin.items() if name in names and name not in known}:
+            rng = random.Random(self.origin.seed)
+            known.update(self.origin.operation.varied_scales(case.shape, missing, positions or {}, rng))
+        return {name: known[name] for name in names}
 
     def as_case(self, case: Case) -> Case:
         """Return the case with the whole outputs of this content, which must be known."""
@@ -76,7 +90,21 @@ class Content:
             return {name: x for name, x in of.items() if name not in outputs}
 
         expected = self.expected and rest(self.expected)
-        return Content(self.inputs, rest(self.positions), rest(self.rows), expected, self.known_scales)
+        return Content(self.inputs, rest(self.positions), rest(self.rows), expected, self.known_scales, self.origin)
+
+
+class Origin(NamedTuple):
+    """The content from which another follows, by the symmetries of an operation that a generator of this seed draws."""
+
+    content: Content
+    operation: KnowsSymmetries
+    seed: bytes
+
+
+def positions_in(case: Case) -> Tensors:
+    """Return random tokens of each output of a case, those of a content whose rows are judged."""
+    device = next(iter(case.inputs.values())).device
+    return {name: some_tokens(size[1], POSITIONS, device) for name, size in case.sizes.items()}
 
 
 def fresh_inputs(workload: Workload, device: torch.device) -> Tensors:

@@ -18,7 +18,7 @@ import torch
 
 from fluxbench import operations
 from fluxbench.correctness.case import Case
-from fluxbench.correctness.content import Content, changes
+from fluxbench.correctness.content import Content, changes, fresh_inputs, positions_in
 from fluxbench.correctness.kept import Kept, name_of_case
 from fluxbench.correctness.questions import Question
 from fluxbench.operations import held
@@ -75,22 +75,33 @@ class Contents:
         sustained: bool = True,
         kept: Kept | None = None,
         derived: bool = False,
+        unseen: bool = False,
     ) -> Contents:
         """Return new contents: `most` at most, within `share` of what all workloads may take of a GPU's free memory.
 
         There are slots where calls are `sustained`. Contents that have a whole reference, which may take seconds, may
         be those that an earlier process `kept`; on a GPU one of them is then the case itself, whose reference is known.
         `derived`: all follow from the case, where its operation knows symmetries, and no other reference is computed.
+        `unseen`: nobody can know the inputs of the case, whose whole outputs are known, so it is one of them.
         """
         on_cpu = device.type == "cpu"
         operation = operations.find(workload.operation)
         symmetric = operation if isinstance(operation, KnowsSymmetries) else None
         follows = derived and case.positions is None and symmetric is not None
-        source = Content(case.inputs, {}, {}, case.expected) if follows else _whole(workload, 0, case, device, kept)
+        if follows:
+            source = Content(case.inputs, {}, {}, case.expected, {True: case.known_scales})
+        elif unseen:
+            source = Content.of(case.inputs, positions_in(case), case.expected, case.known_scales)
+        else:
+            source = _whole(workload, 0, case, device, kept)
         first = source.varied(symmetric, workload.shape, whole=True) if symmetric and follows else source
+        if unseen:
+            common = {*_same(case.inputs, fresh_inputs(workload, device))}
+        else:
+            common = {name for name, x in first.inputs.items() if x is case.inputs[name]}
         memory = math.inf if on_cpu else _MEMORY_SHARE * share * torch.cuda.mem_get_info(device)[0]
         for_all = memory if share == 1 else min(memory, share * _MOST_BYTES)  # other cells' processes need memory too
-        fitting = 2 * _CPU_POOL if on_cpu else int(for_all / _bytes(first, case))
+        fitting = 2 * _CPU_POOL if on_cpu else int(for_all / _bytes(first, common))
         slots = max(rotation + 1, min(2 * rotation + 4, fitting // 3)) if sustained else 0
         if slots and (operation.attention(workload.shape).retain_graph or most <= _FEW):
             slots = rotation + 1  # each keeps what its forward pass saved, or would hold what another holds
@@ -212,8 +223,7 @@ def _whole(workload: Workload, number: int, case: Case, device: torch.device, ke
     Workloads of one case have the same ones: a step on one GPU and on several.
     """
     content = _kept(workload, number, case, device, kept) if kept else Content.make(workload, case, device, whole=True)
-    same = {name: x for name, x in case.inputs.items() if _are_equal(x, content.inputs[name])}
-    return replace(content, inputs={**content.inputs, **same})
+    return replace(content, inputs={**content.inputs, **_same(case.inputs, content.inputs)})
 
 
 def _kept(workload: Workload, number: int, case: Case, device: torch.device, kept: Kept) -> Content:
@@ -233,7 +243,12 @@ def _are_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
     return one is other or (one.shape == other.shape and bool(one.equal(other)))
 
 
-def _bytes(content: Content, case: Case) -> int:
-    """Return how many bytes a content takes that are not those of the case too."""
-    own = [x for name, x in content.inputs.items() if x is not case.inputs[name]]
+def _same(inputs: Tensors, others: Tensors) -> Tensors:
+    """Return the inputs that are the same in others, such as weights."""
+    return {name: x for name, x in inputs.items() if _are_equal(x, others[name])}
+
+
+def _bytes(content: Content, common: Collection[str]) -> int:
+    """Return how many bytes a content takes, without inputs that are `common` to all."""
+    own = [x for name, x in content.inputs.items() if name not in common]
     return sum(x.nbytes for x in (*own, *content.rows.values()))

@@ -59,6 +59,10 @@ class AttentionForward:
         """Return other q, k and v, and rows of their output, by `symmetries.varied`."""
         return symmetries.varied(self.attention(shape), inputs, outputs, positions, rng)
 
+    def varied_scales(self, shape: Shape, scales: Tensors, positions: Tensors, rng: random.Random) -> Tensors:
+        """Return the error scales of rows of what `varied` returns, by `symmetries.varied_scales`."""
+        return symmetries.varied_scales(self.attention(shape), scales, positions, rng)
+
     def tokens_of_outputs(self, shape: Shape) -> dict[str, int]:
         """Return the tokens of the output."""
         return {"out": self.attention(shape).seq_len_q}

@@ -76,6 +76,10 @@ class AttentionBackward:
         """Return other inputs, and rows of their gradients, by `symmetries.varied`."""
         return symmetries.varied(self.attention(shape), inputs, outputs, positions, rng)
 
+    def varied_scales(self, shape: Shape, scales: Tensors, positions: Tensors, rng: random.Random) -> Tensors:
+        """Return the error scales of rows of what `varied` returns, by `symmetries.varied_scales`."""
+        return symmetries.varied_scales(self.attention(shape), scales, positions, rng)
+
     def tokens_of_outputs(self, shape: Shape) -> dict[str, int]:
         """Return the tokens of each gradient."""
         call = self.attention(shape)

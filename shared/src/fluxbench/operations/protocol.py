@@ -152,6 +152,12 @@ class KnowsSymmetries(Protocol):
         `outputs` are the whole reference of `inputs`; whole is what is returned of one without `positions`.
         """
 
+    def varied_scales(self, shape: Shape, scales: Tensors, positions: Tensors, rng: random.Random) -> Tensors:
+        """Return scales of rows (`KnowsErrorScales`) of what `varied` returns for an equal `rng`, from those of all.
+
+        `scales` are of the outputs that it gets; of one without `positions` those of all rows are returned.
+        """
+
 
 @runtime_checkable
 class Refuses(Protocol):

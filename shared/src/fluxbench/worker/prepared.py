@@ -11,6 +11,7 @@ import torch
 from fluxbench import operations
 from fluxbench.correctness.allowance import Bin
 from fluxbench.correctness.case import Case, Yardstick, Yardsticks
+from fluxbench.correctness.content import fresh_inputs
 from fluxbench.correctness.contents import Contents
 from fluxbench.correctness.deviation import Worst
 from fluxbench.correctness.kept import Kept, name_of_case
@@ -57,19 +58,27 @@ class PreparedWorkload:
         whole_up_to: int | None = None,
         one_reference: bool = False,
         known: Yardsticks | None = None,
+        judges: bool = True,
     ) -> PreparedWorkload:
         """Return a workload with the inputs of one process.
 
         There are `most` contents at most, and `slots` of calls in succession, see `Contents.make`. Where references
         take seconds, all processes have the same seed: `cases` are kept for any later process, `contents` for those of
         this cell, or of this build. Of a call with more scores than `whole_up_to` rows are judged, on the first kind
-        of inputs alone. `one_reference`: contents follow from the case. `known`: yardsticks of the first kind.
+        of inputs alone. `one_reference`: contents follow from the case. `known`: yardsticks of the first kind. Of a
+        process that `judges` no call before it is timed, the case is one of the contents, so that it has one reference.
         """
         operation = operations.find(workload.operation)
         first, *others = operation.input_kinds
         seed = 0 if device.type == "cpu" or cases else process * SEEDS_PER_PROCESS
         by_rows = Case.by_rows(workload, first, seed, device, known) if _is_long(workload, whole_up_to) else None
-        case = by_rows or _case(workload, first, seed, device, cases, known)
+        unseen = not (judges or by_rows or cases or one_reference)
+        if by_rows:
+            case = by_rows
+        elif unseen:
+            case = Case.of(operation, workload, fresh_inputs(workload, device), known)
+        else:
+            case = _case(workload, first, seed, device, cases, known)
         if by_rows or any(held.is_held(x) for x in case.inputs.values()):  # there is no room for others
             others = []
         other_kinds = {kind: _case(workload, kind, seed, device, cases) for kind in others} if all_kinds else {}
@@ -79,7 +88,7 @@ class PreparedWorkload:
         rotation = _rotation_length(workload, device)
         made = Contents.make(
             workload, case, device, rotation=rotation, most=most, share=share, sustained=slots, kept=contents,
-            derived=one_reference and contents is None,
+            derived=one_reference and contents is None, unseen=unseen,
         )  # fmt: skip
         return cls(workload, case, made, other_kinds)
 
@@ -126,6 +135,7 @@ def prepare(
                 all_kinds=request.is_thorough and request.is_full(workload.name), slots=slots,
                 cases=kept(request.cases), contents=kept(request.contents), whole_up_to=request.whole_up_to,
                 one_reference=request.effort.one_reference, known=known_yardsticks(request, workload.name),
+                judges=request.process <= request.thorough_in,
             )  # fmt: skip
             workloads[workload.name] = made
             if workload.operation == operations.whole_of(workload.operation):
