@@ -52,7 +52,17 @@ def test_what_can_be_captured_is_replayed_and_launched_in_the_first_process_alon
         each.name: dataclasses.replace(paced(clock, call_s[each.name], bound(each)), idle=idle)
         for each in (SMALL, SMALLER)
     }
-    one = trial(workloads, calls, stopwatch=LikeAGPU(), replays=replays)
+    called: list[str] = []
+
+    def noted(name: str) -> Callable[[Any], Any]:
+        def call(inputs: Any) -> Any:
+            called.append(name)
+            return calls[name].call(inputs)
+
+        return call
+
+    noting = {name: dataclasses.replace(one, call=noted(name)) for name, one in calls.items()}
+    one = trial(workloads, noting, stopwatch=LikeAGPU(), replays=replays)
     one.burst()
     replayed: list[Any] = []
 
@@ -65,7 +75,7 @@ def test_what_can_be_captured_is_replayed_and_launched_in_the_first_process_alon
                 replayed.append(given)
                 assert len(given) == len(inputs[name])
                 for each in given:
-                    out = calls[name](each)
+                    out = captured[name](each)
                 return out
 
             return replay
@@ -73,7 +83,11 @@ def test_what_can_be_captured_is_replayed_and_launched_in_the_first_process_alon
         return {name: graph(name) for name in reversed(calls)}
 
     monkeypatch.setattr(blocks, "captured_by_name", by_name)
+    captured = {name: each.call for name, each in calls.items()}
+    called.clear()
     block = one.sustain()
+    if replays:  # after the block a whole output of each; in it, beside a graph of as much memory, none of the largest
+        assert set(called[: -len(workloads)]) == (set() if idle else {"smaller"})
     assert block["replayed"] is True
     last = {name: samples[-1] for name, samples in block["samples_ms"].items()}
     of_call = {name: pytest.approx(1e3 * seconds) for name, seconds in call_s.items()}

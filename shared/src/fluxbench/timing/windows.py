@@ -58,14 +58,15 @@ class Windows:
         *,
         idle: bool = False,
         replays: bool = False,
+        leads: Sequence[str] = (),
     ) -> None:
         """`in_turn`: how many calls a turn has, which `launches` makes as often as `repeats` says.
 
-        `idle`, `replays`: as `timing.sustained.sustain` has them.
+        `idle`, `replays`, `leads`: as `timing.sustained.sustain` has them.
         """
         self._stopwatch, self._calls, self._launches, self._given = stopwatch, calls, launches, given
         self._in_turn, self._repeats = in_turn, repeats or dict.fromkeys(launches, 1)
-        self._idle, self._replays = idle, replays
+        self._idle, self._replays, self._leads = idle, replays, leads or [*calls]
         self.led = not (idle or replays)
         self._at_once = _IN_FLIGHT if self.led and not stopwatch.on_cpu else 1
         self._launched: list[_Launched] = []
@@ -114,7 +115,7 @@ class Windows:
         turns = turns_of(self._given, self._in_turn)
         began = time.monotonic()
         if self.led and not self._stopwatch.on_cpu:
-            first = list(self._calls)[len(self._launched) % len(self._calls)]
+            first = self._leads[len(self._launched) % len(self._leads)]
             self._calls[first](turns[first][0])
         elif self._replays:
             self._stopwatch.spin(GRAPH_LAUNCH_S, 1)

@@ -88,6 +88,7 @@ class TrialBlock:
         self._block = sustain(
             self._stopwatch, self._timed, self._call_s, self._given, plan, self._graphs,
             idle=self._idle and launched, replays=self._idle and not launched,
+            leads=() if launched else by_memory(self._calls, self._workloads)[:1],  # beside graphs of as much memory
         )  # fmt: skip
         self._see_changes()
         return self._block
