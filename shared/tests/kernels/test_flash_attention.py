@@ -236,8 +236,9 @@ def test_a_variant_on_the_gpu_is_within_the_budget_of_its_class(
 ) -> None:
     asked: dict[str, Any] = {"dim": dim, "dtype": dtype, "tokens": tokens, "causal": causal, "kv_heads": 2}
     # On peaked inputs a few rows make up the error. Of 33 rows in float32 those of one right order of sums err by up to
-    # 1.3 times the budget that follows from another order, emulated on a CPU; of 256 by 0.7 times.
-    kinds = 1 if tokens < 123 and dtype == "float32" else None
+    # 1.3 times the budget that follows from another order, emulated on a CPU; of 256 by 0.7 times. Of two causal tokens
+    # in bfloat16, a single row, right orders are refused on 16 of 240 peaked or flux inputs; of nine on 1.
+    kinds = 1 if tokens == 2 or (tokens < 123 and dtype == "float32") else None
     assert wrong(variants.find(name).variant, BOTH, device="cuda", kinds=kinds, **asked) is None
 
 
