@@ -285,3 +285,13 @@ def test_what_torch_keeps_is_given_back_before_a_capture_that_may_need_as_much(
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Returns)
     CapturedCalls(call, [torch.ones(2)])
     assert bool(freed) == gives_back
+
+
+@pytest.mark.parametrize(("within", "agrees"), [({}, False), ({"out": 0.02}, False), ({"out": 0.05}, True)])
+def test_a_replay_may_differ_from_a_call_as_far_as_is_said(
+    within: dict[str, float], agrees: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = torch.zeros(2)
+    monkeypatch.setattr(Graph, "replay", lambda _: out.fill_(2.06))
+    with contextlib.nullcontext() if agrees else pytest.raises(GraphRefused, match="another out than a call"):
+        CapturedCalls(lambda _: {"out": out}, [None], before={"out": torch.full((2,), 2.0)}, within=within)

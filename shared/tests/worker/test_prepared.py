@@ -19,7 +19,7 @@ from fluxbench.bench.events import Failed
 from fluxbench.correctness.case import Case
 from fluxbench.correctness.content import Content
 from fluxbench.correctness.kept import Kept
-from fluxbench.operations import math_attention
+from fluxbench.operations import math_attention, sets
 from fluxbench.operations.model_sets import shared
 from fluxbench.operations.model_step import ModelStep
 from fluxbench.operations.workload import Workload
@@ -129,6 +129,15 @@ def test_a_step_alone_and_shared_has_one_case_and_the_same_contents(
     first, *others = some
     for name, x in first.contents.pool[0].inputs.items():
         assert all(torch.equal(x, other.contents.pool[0].inputs[name]) for other in others)
+
+
+def test_a_replay_of_many_layers_may_differ_from_a_call_as_far_as_an_output_may_err() -> None:
+    deep, flat = sets.by_name()["decode-model-small-512"], tokens("small", 48)
+    with torch.inference_mode():
+        made = PreparedWorkload.make(deep, torch.device("cpu"), 0)
+        assert made.replays_within == {"logits": made.case.budget("logits"), "kv": 0.01}
+        assert made.case.budget("logits") > 0.01 > made.case.budget("kv")
+        assert PreparedWorkload.make(flat, torch.device("cpu"), 0).replays_within == {}
 
 
 def test_the_cheapest_workloads_have_few_operations_together_and_are_one_at_least() -> None:

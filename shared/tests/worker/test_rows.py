@@ -36,7 +36,7 @@ class Graph:
     made: ClassVar[list[Graph]] = []
     replays: ClassVar[bool] = False  # now
 
-    def __init__(self, call: Any, inputs: Sequence[Any], _pool: None = None) -> None:
+    def __init__(self, call: Any, inputs: Sequence[Any], _pool: None = None, **_: Any) -> None:
         self._call, self._inputs = call, list(inputs)
         self.calls = 0
         Graph.made.append(self)
@@ -209,7 +209,7 @@ def test_a_model_s_step_is_replayed_twice_however_long_and_one_that_is_never_cap
 def test_a_call_that_cannot_be_captured_is_timed_by_itself_and_says_why(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuses(*_: Any) -> None:
+    def refuses(*_: Any, **__: Any) -> None:
         raise GraphRefused("RuntimeError: it waits for the device")
 
     monkeypatch.setattr(rows, "CapturedCalls", refuses)
@@ -225,7 +225,7 @@ def test_a_call_that_lacks_memory_while_it_is_captured_lacks_memory(
 ) -> None:
     """And is tried again: by itself it would have another time."""
 
-    def refuses(*_: Any) -> None:
+    def refuses(*_: Any, **__: Any) -> None:
         raise GraphRefused("OutOfMemoryError: ...") from torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(rows, "CapturedCalls", refuses)

@@ -66,7 +66,7 @@ def test_what_can_be_captured_is_replayed_and_launched_in_the_first_process_alon
     one.burst()
     replayed: list[Any] = []
 
-    def by_name(calls: Any, inputs: Any, device: Any, *, long: bool) -> Any:
+    def by_name(calls: Any, inputs: Any, device: Any, *, long: bool, **_: Any) -> Any:
         assert list(calls) == ["smaller", "small"]  # the last is captured first
         assert long is idle
 

@@ -13,7 +13,7 @@ import torch
 from fluxbench.timing.burst import copies
 from fluxbench.timing.memory import is_out_of_memory
 
-_AGREE_WITHIN = (
+AGREE_WITHIN = (
     0.01  # relative L2 difference of a replayed and a launched call: kernels that sum atomically vary a little
 )
 # Where less than this share of a GPU is free, or less than torch keeps for later, that is given back before a capture,
@@ -69,7 +69,7 @@ class GraphPool:
     def refused(self) -> dict[object, str]:
         """Return which graphs, of those made since the last call of this, do not return what a call does, and why."""
         made, self.made = self.made, []
-        differing = _differing([graph.differences for graph in made])
+        differing = _differing(made)
         return {graph: why for graph, why in zip(made, differing, strict=True) if why}
 
 
@@ -80,7 +80,7 @@ class CapturedCalls:
     replay returns something else than a call, and where a call has no memory beside the graph's own. `pool`: shared
     with other graphs, it tells what replays return; None: the graph has one of its own. `before`: what the last of the
     calls returned on the stream of captures (`called_before`), with which a replay is then compared, so that no call is
-    made beside the graph.
+    made beside the graph. `within`: how far they may differ, relative L2 by output, where not within `AGREE_WITHIN`.
     """
 
     def __init__(
@@ -89,7 +89,9 @@ class CapturedCalls:
         inputs: Sequence[Any],
         pool: GraphPool | None = None,
         before: Mapping[str, object] | None = None,
+        within: Mapping[str, float] | None = None,
     ) -> None:
+        self.within = within or {}
         with _refused(pool), _on_stream():
             self._graph = torch.cuda.CUDAGraph()
             if before is None:
@@ -113,7 +115,7 @@ class CapturedCalls:
             raise GraphRefused("a call has too little memory beside that of its graph") from error
         if pool:
             pool.made.append(self)
-        elif why := _differing([self.differences])[0]:
+        elif why := _differing([self])[0]:
             raise GraphRefused(why)
 
     def __call__(self, _inputs: Sequence[Any]) -> Mapping[str, object]:
@@ -154,33 +156,37 @@ def captured_by_name(
     device: torch.device,
     *,
     long: bool,
+    within: Mapping[str, Mapping[str, float]] | None = None,
 ) -> dict[str, CapturedCalls]:
-    """Return each of some calls, with all inputs of its name, as a graph.
+    """Return each of some calls, with all inputs of its name, as a graph; `within` of it as `CapturedCalls` has it.
 
     They share memory, as those of a model's steps would each keep gigabytes. The last is made first: where it needs
     most, the others find enough. Where calls are `long`, or lack memory beside graphs, all are made once before the
     first capture, and none beside graphs. What lacks memory is tried once more. Raises `GraphRefused`.
     """
     try:
-        return _captured(calls, inputs, device, long=long)
+        return _captured(calls, inputs, device, within or {}, long=long)
     except GraphRefused as error:
         if not error.lack:
             raise
     gc.collect()  # what was captured holds memory
-    return _captured(calls, inputs, device, long=True)
+    return _captured(calls, inputs, device, within or {}, long=True)
 
 
 def _captured(
     calls: Mapping[str, Callable[[Any], Mapping[str, object]]],
     inputs: Mapping[str, Sequence[Any]],
     device: torch.device,
+    within: Mapping[str, Mapping[str, float]],
     *,
     long: bool,
 ) -> dict[str, CapturedCalls]:
     names = [*calls][::-1]
     before = {name: called_before(calls[name], inputs[name]) for name in names} if long else {}
     pool = GraphPool(device)
-    graphs = {name: CapturedCalls(calls[name], inputs[name], pool, before.get(name)) for name in names}
+    graphs = {
+        name: CapturedCalls(calls[name], inputs[name], pool, before.get(name), within.get(name)) for name in names
+    }
     for why in pool.refused().values():
         raise GraphRefused(why)
     return {name: graphs[name] for name in calls}
@@ -196,13 +202,13 @@ def called_before(call: Callable[[Any], Mapping[str, object]], inputs: Sequence[
         return copies(call(inputs[-1]))
 
 
-def _differing(differences: Sequence[Mapping[str, torch.Tensor]]) -> list[str | None]:
-    """Return why graphs with these differences are refused, or None; the device is waited for once."""
-    each = [difference for of in differences for difference in of.values()]
+def _differing(graphs: Sequence[CapturedCalls]) -> list[str | None]:
+    """Return why graphs are refused, or None, by how replays differ; the device is waited for once."""
+    each = [difference for one in graphs for difference in one.differences.values()]
     errors = iter(torch.stack(each).tolist() if each else [])
     found: list[str | None] = []
-    for of in differences:
-        names = [name for name in of if not next(errors) <= _AGREE_WITHIN]
+    for one in graphs:
+        names = [name for name in one.differences if not next(errors) <= one.within.get(name, AGREE_WITHIN)]
         found.append(f"a replay returns another {names[0]} than a call" if names else None)
     return found
 

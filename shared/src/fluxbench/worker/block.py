@@ -65,7 +65,8 @@ class TrialBlock:
             counts = {name: calls_in_a_window(self._call_s[name], self._plan) for name in self._calls}
             turns = {name: given[name].turn(1 + counts[name])[1:] for name in self._calls}
             ascending = {name: self._timed[name] for name in by_memory(self._calls, self._workloads)}
-            graphs = captured_by_name(ascending, turns, self._stopwatch.device, long=self._idle)
+            within = {name: self._workloads[name].replays_within for name in ascending}
+            graphs = captured_by_name(ascending, turns, self._stopwatch.device, long=self._idle, within=within)
             self._graphs = {name: graphs[name] for name in self._calls}
             self._given = given
         except GraphRefused as error:

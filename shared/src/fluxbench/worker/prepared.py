@@ -18,6 +18,7 @@ from fluxbench.correctness.kept import Kept, name_of_case
 from fluxbench.operations import held
 from fluxbench.operations.workload import Workload
 from fluxbench.records.status import Status
+from fluxbench.timing.graph import AGREE_WITHIN
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.rows import Row
 from fluxbench.timing.stopwatch import last_level_cache_bytes
@@ -98,6 +99,16 @@ class PreparedWorkload:
         lacks: tuple[str, ...] = getattr(operations.find(workload.operation), "lacks", ())
         other_kinds = {kind: case.without(lacks) for kind, case in whole.other_kinds.items()}
         return cls(workload, whole.case.without(lacks), whole.contents.without(lacks, sustained=slots), other_kinds)
+
+    @property
+    def replays_within(self) -> dict[str, float]:
+        """How far a replay may differ from a call, relative L2 by output, where that may be over `AGREE_WITHIN`.
+
+        In a model of many layers two right orders of summation are as far apart as either is from the right output: a
+        library may take another one in a graph.
+        """
+        is_deep = getattr(operations.find(self.workload.operation), "is_deep", False)
+        return {name: max(AGREE_WITHIN, self.case.budget(name)) for name in self.case.expected} if is_deep else {}
 
     @property
     def cases(self) -> dict[str, Case]:

@@ -258,7 +258,7 @@ def _row(
     contents, whole = prepared.contents.apart if apart else prepared.contents, _BEFORE + rng.randrange(plan.min_rounds)
     try:
         given = Rotation(bound, contents, prepared.case, calls, rng, whole=whole)
-        return Row(calls, given, CapturedCalls(bound.call, given.turn(calls), pool))
+        return Row(calls, given, CapturedCalls(bound.call, given.turn(calls), pool, within=prepared.replays_within))
     except GraphRefused as error:
         if error.lack:  # a single call would be no such time
             raise error.lack from None
