@@ -31,7 +31,10 @@ def shown_of(*records: Record) -> list[str]:
 
 def test_where_the_first_is_not_measurably_faster_than_the_baseline_none_is_named_the_fastest() -> None:
     wide = [DEFAULT, record("a", sustained_ms=0.88, ci=0.3), record("c", sustained_ms=0.9, ci=0.3)]
-    assert said(*wide) == "Of 3 exact kernels measured here none is measurably faster than PyTorch's default."
+    assert said(*wide) == (
+        "Of 3 exact kernels measured here none is measurably faster than PyTorch's default. "
+        "a and c may be faster: too uncertain to tell."
+    )
     assert not any("Use a" in block.text() or "Use c" in block.text() for block in verdict.blocks(wide, "X"))
     beside = [record("torch_flash", ci=0.3), record("torch_cudnn", sustained_ms=1.3, ci=0.3)]
     assert "candidates are FlashAttention-2 (SDPA) and cuDNN (SDPA)." in said(*beside)
@@ -71,6 +74,11 @@ def test_one_whose_interval_is_wide_is_not_named_before_one_that_is_measured_wel
         "c is the fastest of 3 exact kernels measured here: 11% faster than PyTorch's default. "
         "a may be as fast: too uncertain to tell."
     )
+
+
+def test_one_that_is_faster_than_all_however_uncertain_by_how_much_is_named_and_not_said_to_tie() -> None:
+    faster = record("a", sustained_ms=0.3, ci=0.3)
+    assert said(DEFAULT, record("c"), faster).startswith("a is the fastest of 3 exact kernels measured here: ")
 
 
 def test_kernels_that_tie_with_a_reference_that_stands_in_have_no_gain_over_it() -> None:

@@ -40,7 +40,7 @@ class Ranked:
     rank: int
     tied: bool  # there is another that is neither measurably faster nor slower
     record: Record
-    uncertain: bool = False  # `is_uncertain`
+    uncertain: bool = False  # `is_uncertain`, and not measurably apart from all that are not
 
 
 class Ordering:
@@ -109,17 +109,23 @@ def is_vague(value: float, high: float) -> bool:
 def ranked(group: Group, workload: Workload, precision_class: str) -> list[Ranked]:
     """Return the variants with a time at a workload, fastest first; last those that are too uncertain for a rank.
 
+    One that is measurably faster or slower than each that is not uncertain has a rank, however wide its intervals are.
     A variant that is distrusted at any workload of the group has no place. A launch-bound one is ranked by the time of
     launching, which a user gets.
     """
     entries = _passed(group, workload, precision_class)
-    certain = [record for record in entries if not is_uncertain(record)]
     found = order(group, workload)
+    narrow = [record for record in entries if not is_uncertain(record)]
+    certain = [
+        record
+        for record in entries
+        if record in narrow or (narrow and all(found.apart(record, other) for other in narrow))
+    ]
     places = []
     for record in entries:
         rank = 1 + sum(found.faster(other, record) for other in certain)
         tied = any(other is not record and not found.apart(other, record) for other in certain)
-        places.append(Ranked(rank, tied, record, is_uncertain(record)))
+        places.append(Ranked(rank, tied, record, record not in certain))
     return sorted(
         places,
         key=lambda place: (place.uncertain, place.rank, timing_of(place.record).ratio, place.record.variant),

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fluxbench.analysis.groups import Group, incomparable, is_launch_bound, reference_variant, timing_of
-from fluxbench.analysis.ranking import CLASSES, Ordering, is_uncertain, order, ranked
+from fluxbench.analysis.ranking import CLASSES, Ordering, order, ranked
 from fluxbench.operations.precision import EXACT, QUANTIZED, ROUNDED, TF32
 from fluxbench.operations.workload import Workload
 from fluxbench.records.fingerprint import Incomparable
@@ -37,15 +37,16 @@ class Contender:
 class Verdict:
     """The answer for one workload of a group.
 
-    `exact` are the kernels that none of their class beats, fastest first, each in its simplest such form. A
-    launch-bound form is none of them while there is another, nor one that may be slower than the first by more than
-    `LEVEL_WITHIN`: those are `unsure`. The baseline always is, since nothing is measurably faster then. `choice` is one
-    of `named`: the default, which needs no change, else the one that is among the fastest at the most workloads. It is
-    beaten at `beaten_at` of the group's workloads, measurably slower than the baseline at `slower_at`, and has no rank
-    at `absent_at`. There is none where one exact kernel alone was tried, or where the verdict is undecided. At
-    `level_at` workloads nothing exact is measurably faster than the baseline. `rounding` is the fastest kernel that
-    rounds more than an exact one and is not quantized, where it is measurably faster than the fastest exact kernel, or
-    where the baseline is the only exact one. There is none of them where records must not be ranked together.
+    `exact` are the kernels that none of their class beats, fastest first, each in its simplest such form. A launch-
+    bound form is none of them while there is another, nor one that may be slower or faster than the first by more
+    than `LEVEL_WITHIN`: those are `unsure`. The baseline always is, since nothing is measurably faster then.
+    `choice` is one of `named`: the default, which needs no change, else the one that is among the fastest at the
+    most workloads. It is beaten at `beaten_at` of the group's workloads, measurably slower than the baseline at
+    `slower_at`, and has no rank at `absent_at`. There is none where one exact kernel alone was tried, or where the
+    verdict is undecided. At `level_at` workloads nothing exact is measurably faster than the baseline. `rounding`
+    is the fastest kernel that rounds more than an exact one and is not quantized, where it is measurably faster
+    than the fastest exact kernel, or where the baseline is the only exact one. There is none of them where records
+    must not be ranked together.
     """
 
     group: Group
@@ -118,7 +119,7 @@ def of(group: Group, workload: Workload | None = None) -> Verdict:
     tried = [record for record in group.records_at[workload.name].values() if record.precision_class == EXACT]
     is_sure = len(_once(level)) > 1 or bool(baseline and level and ordering.faster(level[0], baseline))
     is_open = bool(unsure) and not is_sure and not any(_is_default(record, baseline) for record in level)
-    is_undecided = is_open or bool(exact and baseline and is_uncertain(baseline))
+    is_undecided = is_open or bool(exact and baseline and baseline.variant in _uncertain(group, workload))
     of_choice = _once(level) if len(_once(tried)) > 1 and not is_undecided else []
     choice = min(of_choice, key=lambda each: _rather(each.variant, behind), default=None)
     absent = _absent(group, choice) if choice else 0
@@ -237,7 +238,14 @@ def _unbeaten(
         min(forms, key=lambda record: (record is not baseline, behind[record.variant], simplicity(record.form)))
         for forms in kernels.values()
     ]
-    return sorted(chosen, key=lambda record: (is_uncertain(record), ordering.log(record), record.variant))
+    vague = _uncertain(group, workload)
+    return sorted(chosen, key=lambda record: (record.variant in vague, ordering.log(record), record.variant))
+
+
+def _uncertain(group: Group, workload: Workload) -> set[str]:
+    """Return the variants that are too uncertain for a rank at a workload."""
+    places = (place for kind in CLASSES for place in ranked(group, workload, kind))
+    return {place.record.variant for place in places if place.uncertain}
 
 
 def _absent(group: Group, choice: Record) -> int:
@@ -263,7 +271,9 @@ def _not_first(group: Group, precision_class: str) -> Mapping[str, int]:
 
 
 def _is_level(record: Record, first: Record, ordering: Ordering) -> bool:
-    return record is first or ordering.speedup(first, record).high < LEVEL_WITHIN
+    """Whether neither may be slower than the other by more than `LEVEL_WITHIN`; a record without a rank comes last."""
+    found = ordering.speedup(first, record)
+    return record is first or (found.high < LEVEL_WITHIN and found.low * LEVEL_WITHIN > 1)
 
 
 def _rounding(
