@@ -69,6 +69,14 @@ def test_the_fastest_way_of_each_model_is_named_with_its_speedup_if_it_is_one() 
     assert said.endswith("By its fastest way FLUX.1 with 4,096 image tokens is not measurably faster on 2 than on one.")
 
 
+def test_one_block_of_a_model_is_not_given_as_the_model() -> None:
+    times = {"alone": 180.0, "ring": 100.0}
+    block = [record("torch_cudnn", sets.by_name()[f"wan-720p-{way}-of-2"], ms, ci=0.0005, reference_ms=180.0)
+             for way, ms in times.items()]  # fmt: skip
+    [said] = [words([one]) for one in parallel.blocks(results(*block))[:1]]
+    assert "one block of Wan 2.1 with 75,600 image tokens takes 100 ms on 2 by ring" in said
+
+
 def test_ways_that_may_be_as_fast_are_named_together_and_no_speedup_is_that_is_hardly_known() -> None:
     [said] = [words([block]) for block in parallel.blocks(results(ALONE, ULYSSES, step("ring", 100.02)))[:1]]
     assert "takes 100 ms on 2 by Ulysses (cuDNN (SDPA)), 1.80" in said

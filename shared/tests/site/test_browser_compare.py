@@ -144,7 +144,7 @@ def test_a_baseline_holds_the_others_against_it(browser: Browser, tmp_path: Path
         assert browser.run("return document.querySelectorAll('tbody tr').length") == 204
         assert browser.run("return document.getElementById('more').checkVisibility()") is False
         click(browser, ".base[aria-pressed=true]")
-        assert status(browser) == "204 of 204 rows, 4 PASSED, sustained"
+        assert status(browser) == "204 of 204 rows, 4 PASSED, 4 with a sustained time"
     assert rows["a", "old", LENGTHS[1]][7] == "1, the baseline"
     assert rows["b", "old", LENGTHS[1]][7] == "0.500 [0.495, 0.505]"
     assert rows["b", "old", LENGTHS[0]][7] == f"another workload than the baseline's {LENGTHS[1]}"

@@ -53,7 +53,7 @@ def test_the_fastest_exact_kernel_has_its_speed_its_workload_and_the_place_it_co
     answer = of_flux(tmp_path, record(DEFAULT), record("flash_attn_3", ms=0.8), record("flex", ms=0.9))
     assert names(answer) == [("FlashAttention-3", "")]
     assert re.fullmatch(r"1\.25\d?× \[1\.2\d+, 1\.2\d+\]", answer.kernels[0].number)
-    assert (answer.what, answer.failed) == ("attention, sustained", "")
+    assert (answer.what, answer.failed) == ("attention, sustained, among 3 exact kernels", "")
     assert answer.workload.startswith("flux1-1024px-t512: 4,608 tokens (512 of them text), 24 heads of 128")
     draw(tmp_path, believe)
     link = f'<a href="h200/flux.html#ranking">{answer.kernels[0].number}</a>'
@@ -120,10 +120,10 @@ def test_where_one_kernel_alone_was_compiled_the_first_of_the_others_is_named_to
 def test_without_the_default_the_baseline_is_named_and_without_any_the_number_is_a_time(tmp_path: Path) -> None:
     failed, fast = record(DEFAULT, status=Status.CRASHED), record("flash_attn_3", ms=0.8)
     answer = of_flux(tmp_path / "a", failed, record(), fast)
-    assert answer.what == "attention, sustained, speed over FlashAttention-2 (SDPA)"
+    assert answer.what == "attention, sustained, speed over FlashAttention-2 (SDPA), among 2 exact kernels"
     assert answer.kernels[0].number.startswith("1.2")
     answer = of_flux(tmp_path / "b", failed, record(status=Status.CRASHED), fast)
-    assert answer.what == "attention, sustained, times, as no baseline passed"
+    assert answer.what == "attention, sustained, times, as no baseline passed, one exact kernel alone"
     assert answer.kernels[0].number == "0.800 ms [0.796, 0.804]"
     answer = of_flux(tmp_path / "c", failed)
     assert (answer.kernels, answer.failed) == ([], "no exact kernel passed")
@@ -145,7 +145,7 @@ def test_short_sequences_have_the_kernel_that_wins_there(tmp_path: Path) -> None
     [answer] = of_notebooks(tmp_path, sdpa=records).uses[list(USES).index(SHORT)].answers
     assert (names(answer), answer.what) == (
         [("FlexAttention", ""), ("FlashAttention-3 float8", "quantized, 0.3% error")],
-        "attention, burst, replayed as CUDA graphs",
+        "attention, burst, replayed as CUDA graphs, among 3 exact kernels",
     )
     assert answer.called == ""
     assert answer.workload.startswith("sdpa-b8-s128-h12-d64-bf16: batch 8, 128 tokens")
@@ -156,7 +156,18 @@ def test_speeds_over_a_default_that_gathers_pages_within_its_call_say_so(tmp_pat
     gathering = [KernelShare(name="vectorized_gather_kernel", share=0.7, part="gathering")]
     records = [record(DEFAULT, paged, kernels=gathering), record("flashinfer", paged, 0.4)]
     [answer] = of_notebooks(tmp_path, decode=records).uses[list(USES).index(SERVING)].answers
-    assert answer.what.endswith("to a cache in pages, sustained, PyTorch's default first gathers the pages")
+    assert "to a cache in pages, sustained, PyTorch's default first gathers the pages, among 2 " in answer.what
+
+
+def test_a_kernel_that_is_recommended_elsewhere_and_was_not_measured_here_is_named(tmp_path: Path) -> None:
+    long = "wan2.1-14b-lengths-75600"
+    flux = [record(DEFAULT), record("gluon_flash", ms=0.8)]
+    scaling = [record(DEFAULT, long, 9.0), record("flash_attn_3", long, 8.0)]
+    found = of_notebooks(tmp_path, flux=flux, scaling=scaling)
+    [image], [context] = (found.uses[list(USES).index(use)].answers for use in ("Image generation", "Long context"))
+    # FlashAttention-3 is recommended for long context, and stands among what was not measured for images.
+    assert image.what == "attention, sustained, among 2 exact kernels, FlashAttention-3 not measured"
+    assert context.what == "attention, sustained, among 2 exact kernels, Gluon (fluxbench) not measured"
 
 
 def of_short(reports: Path, *timed: tuple[str, float, float | None]) -> Answer:
@@ -185,9 +196,9 @@ def test_where_another_kernel_is_faster_as_called_the_row_says_so(tmp_path: Path
 def test_a_kernel_without_a_rank_in_the_grid_that_may_be_as_fast_is_named(tmp_path: Path) -> None:
     answer = of_short(tmp_path, (DEFAULT, 0.012, 0.054), ("flash_attn_4", 0.01, 0.054), ("flex", 0.019, None))
     assert names(answer) == [("FlashAttention-4", "no winner: FlexAttention may be as fast and has no rank")]
-    assert answer.what == "attention, burst, replayed as CUDA graphs"
+    assert answer.what == "attention, burst, replayed as CUDA graphs, among 3 exact kernels"
     some = of_short(tmp_path / "some", (DEFAULT, 1.2, None), ("flash_attn_4", 0.9, 0.95))
-    assert some.what == "attention, burst, some replayed as CUDA graphs"
+    assert some.what == "attention, burst, some replayed as CUDA graphs, among 2 exact kernels"
 
 
 def test_the_card_of_a_grid_has_the_answer_over_all_its_shapes(tmp_path: Path) -> None:

@@ -69,9 +69,8 @@ def _agreement(certificate: Certificate) -> Iterator[Line]:
     yield replace(within, target=f"<= {_TABLES_FALSE:.0%} of >= {_TABLES}, 2 sessions", met=met)
     yield between
     same = certificate.same
-    enough, of = same.count >= _COMPARISONS, count(same.count, "comparison")
-    pairs = certificate.pairs_of_runs, certificate.pairs_significant
-    wrong, undecided = same.rate(Verdict.FASTER, Verdict.SLOWER), same.rate(Verdict.UNDECIDED)
+    enough, pairs = same.count >= _COMPARISONS, (certificate.pairs_of_runs, certificate.pairs_significant)
+    wrong = same.rate(Verdict.FASTER, Verdict.SLOWER)
     yield Line(
         question="A/A: false positives",
         answer=rate_text(wrong),
@@ -79,12 +78,18 @@ def _agreement(certificate: Certificate) -> Iterator[Line]:
         target=f"<= {_FALSE_AT_MOST:.0%} of >= {_COMPARISONS}",
         met=_met(wrong, lambda rate: rate <= _FALSE_AT_MOST, enough=enough),
     )
-    yield Line(
-        question="A/A: undecided",
-        answer=rate_text(undecided),
-        of=of,
-        target=f"<= {_UNDECIDED_AT_MOST:.0%}",
-        met=_met(undecided, lambda rate: rate <= _UNDECIDED_AT_MOST, enough=enough),
+    yield _undecided(same)
+
+
+def _undecided(same: Tally, under: str = "") -> Line:
+    """Return how many comparisons of equal runs show neither a change nor that there is none; burst has a target."""
+    rate, enough = same.rate(Verdict.UNDECIDED), same.count >= _COMPARISONS
+    return Line(
+        question=f"A/A{under}: undecided",
+        answer=rate_text(rate),
+        of=count(same.count, "comparison"),
+        target="-" if under else f"<= {_UNDECIDED_AT_MOST:.0%}",
+        met="-" if under else _met(rate, lambda rate: rate <= _UNDECIDED_AT_MOST, enough=enough),
     )
 
 
@@ -136,6 +141,7 @@ def _under_load(found: UnderLoad, pairs: int) -> Iterator[Line]:
         target=f"<= {_FALSE_AT_MOST:.0%} of >= {_COMPARISONS}",
         met=_met(wrong, lambda rate: rate <= _FALSE_AT_MOST, enough=compared >= _COMPARISONS),
     )
+    yield _undecided(found.same, ", sustained")
     for slowdown in found.detection:
         error = max((slowdown.truth_error[base] for base in slowdown.truth), default=math.inf)
         least = DETECTED_AT_LEAST.get(slowdown.percent)

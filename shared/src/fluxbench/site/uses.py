@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fluxbench.analysis.groups import is_launch_bound, is_replayed, ranking_regime, timing_of
@@ -67,19 +67,30 @@ def recommended(target: Target) -> Recommended | None:
     found = {name: list(recommendations(representatives, groups)) for name, representatives in USES.items()}
     if not any(found.values()):
         return None
+    every = [one for several in found.values() for one in several]
+    named = _named(every)
     uses = [
-        Use(name, [_answer(one, pages[one.representative.notebook]) for one in found[name]], _missing(name, groups))
-        for name in USES
+        Use(name, [_answer(one, pages[one.representative.notebook], named) for one in its], _missing(name, groups))
+        for name, its in found.items()
     ]
-    return Recommended(uses, _differences([one for several in found.values() for one in several]))
+    return Recommended(uses, _differences(every))
 
 
-def _answer(of: Recommendation, page: str | None) -> Answer:
+def _named(found: Sequence[Recommendation]) -> Mapping[str, set[str]]:
+    """Return the kernels that are recommended anywhere on a card, by operation."""
+    named: dict[str, set[str]] = {}
+    for one in found:
+        if isinstance(one.verdict, Verdict):
+            named.setdefault(one.workload.operation, set()).update(each.record.kernel for each in one.verdict.named)
+    return named
+
+
+def _answer(of: Recommendation, page: str | None, named: Mapping[str, set[str]]) -> Answer:
     verdict = of.verdict
     kernels = list(_kernels(of, verdict)) if isinstance(verdict, Verdict) else []
     failed = "no exact kernel passed" if isinstance(verdict, Verdict) else f"not ranked: {verdict}"
     return Answer(
-        what=", ".join([of.representative.what, *_conditions(of)]),
+        what=", ".join([of.representative.what, *_conditions(of), *_field(of, named)]),
         workload=f"{of.workload.name}: {describe(of.workload)}",
         page=page,
         section=of.representative.section,
@@ -114,6 +125,18 @@ def _conditions(of: Recommendation) -> Iterator[str]:
             yield f"speed over {baseline_name(baseline)}"
         if baseline and gathering(baseline):
             yield f"{baseline_name(baseline)} first gathers the pages"
+
+
+def _field(of: Recommendation, named: Mapping[str, set[str]]) -> Iterator[str]:
+    """Yield among how many exact kernels the answer is, and which that are recommended elsewhere are not there."""
+    if not isinstance(of.verdict, Verdict) or not of.verdict.exact:
+        return
+    count = len({record.kernel for record in of.verdict.timed})
+    yield f"among {count} exact kernels" if count > 1 else "one exact kernel alone"
+    tried = {record.kernel for record in of.verdict.group.records_at[of.workload.name].values()}
+    absent = sorted(label(kernel) for kernel in named[of.workload.operation] - tried)
+    if absent:
+        yield f"{listed(absent)} not measured"
 
 
 def _kernels(of: Recommendation, verdict: Verdict) -> Iterator[Kernel]:

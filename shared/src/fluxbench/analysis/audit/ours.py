@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fluxbench.analysis.audit import cards
-from fluxbench.analysis.audit.context import Context, NotDecidable
+from fluxbench.analysis.audit.context import PASSES_OF, Context, NotDecidable
 from fluxbench.analysis.verification.origin import device_of
 from fluxbench.device.peaks import peak
 from fluxbench.operations.precision import QUANTIZED
@@ -16,8 +16,6 @@ from fluxbench.operations.workload import Workload
 from fluxbench.records import files
 from fluxbench.records.schema import Record, RecordError
 from fluxbench.records.status import Status
-
-_PASSES = {"attention": "forward", "attention_backward": "backward"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +81,7 @@ def read(reports: Path) -> Ours:
 
 
 def _of_record(record: Record, target: str) -> Iterator[Measured]:
-    passes = _PASSES.get(record.workload.operation)
+    passes = PASSES_OF.get(record.workload.operation)
     rates = peak(device_of(record))
     is_16_bit = record.workload.dtype in ("bfloat16", "float16") and record.precision_class != QUANTIZED
     if record.status is not Status.PASSED or passes is None or rates is None or not is_16_bit:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 
@@ -13,7 +14,7 @@ from fluxbench.operations.words import describe
 from fluxbench.records.schema import Record
 from fluxbench.records.status import Status
 from fluxbench.report import legend
-from fluxbench.report.blocks import Block, Column, Fold, Name, Paragraph, Row, Table
+from fluxbench.report.blocks import Block, Column, Fold, Paragraph, Row, Table
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import INTERVALS, capitalized, conditions, factor, statistic
 from fluxbench.report.tables import Rows, ends, estimate_cells, time_cells
@@ -95,8 +96,13 @@ def _fastest(found: Sequence[Layer]) -> Table:
 
 
 def _of_layer(layer: Layer) -> Table:
-    heads = [head for which in PASSES.values() for head in (f"{which}\nms", "speed")]
-    columns = [Column("implementation", left=True), *map(Column, heads), Column("total\n/ sum")]
+    by_pass = {which: (f"{which}\nms", "speed") for which in PASSES.values()}
+    heads = [
+        *by_pass.pop(TOTAL),
+        "total\n/ sum",
+        *itertools.chain(*by_pass.values()),
+    ]  # a narrow page cuts the last ones
+    columns = [Column("implementation", left=True), *map(Column, heads)]
     timed = [record for which in PASSES.values() for record in layer.ranked(which)]
     notes = []
     if timed:
@@ -109,15 +115,16 @@ def _of_layer(layer: Layer) -> Table:
 
 
 def _row(layer: Layer, variant: str) -> Row:
-    cells: list[str | Name] = [legend.name(variant)]
+    cells: dict[str, tuple[str, str]] = {}
     failed = False
     for which in PASSES.values():
         group = layer.passes.get(which)
         record = group.find(variant, group.longest) if group else None
-        cells += [_time(record), _speed(layer, variant, EAGER, which)]
+        cells[which] = _time(record), _speed(layer, variant, EAGER, which)
         failed |= record is None or record.status is not Status.PASSED
     whole = layer.total_over_sum(variant)
-    return Row((*cells, _marked(whole) if whole else "-"), failed)
+    of_both = (*cells.pop(TOTAL), _marked(whole) if whole else "-")
+    return Row((legend.name(variant), *of_both, *itertools.chain(*cells.values())), failed)
 
 
 def _time(record: Record | None) -> str:

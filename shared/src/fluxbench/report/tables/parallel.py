@@ -83,7 +83,9 @@ def _gain(of_model: Sequence[SharedRecord], what: str) -> str:
     best = min(of_model, key=lambda each: timing_of(each.record).median_ms)
     assert best.speedup is not None
     shape = ModelShape.of(model_of(best.record.workload.shape))
-    name = f"{best.model.partition(',')[0]} with {shape.image_tokens:,} image tokens"
+    model = best.model.partition(",")[0]
+    block = "one block of " if shape.layers + shape.single_layers == 1 else ""
+    name = f"{block}{model} with {shape.image_tokens:,} image tokens"
     if best.speedup.low <= 1:
         return f"By its fastest way {name} is not measurably faster on {best.gpus} than on one."
     interval = plus_minus(best.speedup.value, (best.speedup.low, best.speedup.high))

@@ -35,9 +35,9 @@ FIRST = (
 _WORDS = (
     "Of peak: of this device's data sheet, of float8 where the kernel computes in it. Peak memory: what a call "
     "allocates at most, output included, q, k and v not. Speeds are over FlashAttention-2 within one source, here that "
-    "of the package flash-attn (flash_attn_2); those of the verdict and the ranking are over FlashAttention-2 (SDPA), "
-    "PyTorch's default. The guide's times are of an H100-80GB, by software that it does not state: they cannot be "
-    "compared with ours."
+    "of the package flash-attn (flash_attn_2); those of the verdict and the ranking are over FlashAttention-2 (SDPA). "
+    "What PyTorch chooses by default is not measured here. The guide's times are of an H100-80GB, by software that it "
+    "does not state: they cannot be compared with ours."
 )
 _FLAGGED = "Behind a time of the guide in which the audit finds an error stands its judgement."
 _FINE = "The audit finds nothing wrong with the guide's times."

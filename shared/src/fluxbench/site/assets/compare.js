@@ -142,8 +142,9 @@ function update() {
   byId("more").hidden = rows.length <= limit;
   byId("more").textContent = `Show ${Math.min(STEP, rows.length - limit)} more rows`;
   const passed = rows.filter(row => row.status === "PASSED").length;
+  const times = rows.filter(time).length;
   byId("count").textContent = `${fixed(rows.length, 0)} of ${fixed(ROWS.length, 0)} rows, ${fixed(passed, 0)} PASSED, `
-    + `${state.regime}` + (base() ? `; baseline: ${base().variant}, ${base().target}, ${base().workload}` : "")
+    + `${fixed(times, 0)} with a ${state.regime} time` + (base() ? `; baseline: ${base().variant}, ${base().target}, ${base().workload}` : "")
     + [["target", TARGETS], ["variant", VARIANTS]].flatMap(([key, all]) => [...(state[key] ?? [])]
       .filter(name => name && !all.includes(name)).map(name => `; there is no ${key} “${name}” here`)).join("");
   const sentences = cautions(rows, state.regime);
