@@ -83,7 +83,9 @@ def test_without_the_default_the_reference_stands_in_and_says_so() -> None:
         "2.0 times as fast as FlashAttention-2 (SDPA)."
     )
     failed = record("torch_native", status=Status.CRASHED)
-    assert "PyTorch's default" not in said(failed, record(), record("flash_attn_3", sustained_ms=0.5))
+    assert said(failed, record(), record("flash_attn_3", sustained_ms=0.5)).endswith(
+        "2.0 times as fast as FlashAttention-2 (SDPA). PyTorch's default has no time at 512 text tokens."
+    )
 
 
 def test_a_quantized_kernel_is_compared_with_the_fastest_exact_one_and_has_its_error() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 
 from fluxbench.analysis.groups import is_graph, is_replayed, launched_ms, timing_of
 from fluxbench.records.schema import BURST, Record
 
 LAUNCHING_FROM = 0.85  # of a call's time that the host takes to launch it: the device may wait for it
 KERNELS_FROM = 0.85  # of a launched call's time in burst that its kernels take at least where the device does not wait
+_SEVERAL = 3  # samples of a process, whose median one call that stalled does not move
 _LAUNCH_SHARE_FROM = 0.65  # the same of calls back to back, which take less to launch than single ones
 # Times a replayed call. On an H200 a call took up to 1.05 times as long that the host launches in a third of its time.
 SLOWDOWN_FROM = 1.1
@@ -17,14 +19,16 @@ SLOWDOWN_FROM = 1.1
 def is_launching(record: Record) -> bool:
     """Return whether the device waits for the host in a PASSED record's call, so that its time is that of launching.
 
-    By the profiler where it saw a launched call: its kernels take clearly less than the call. Else by the time of the
-    host, which may be long as well where it waits for a full queue: about as long as the call, or longer.
+    By the profiler where it saw a launched call: its kernels take clearly less than the call, as it was timed in the
+    process with the slowest host. Else by the time of the host, which may be long as well where it waits for a full
+    queue: about as long as the call, or longer.
     """
     if record.launch_ms is None:
         return False
     if record.cupti and not is_graph(record):
         burst = record.burst or timing_of(record)  # begins on an idle device, as a profiled call does
-        return record.cupti.kernels_ms < KERNELS_FROM * burst.median_ms
+        processes = [median(part) for part in burst.samples_ms if len(part) >= _SEVERAL]
+        return record.cupti.kernels_ms < KERNELS_FROM * max([burst.median_ms, *processes])
     return record.launch_ms > LAUNCHING_FROM * timing_of(record).median_ms
 
 

@@ -25,8 +25,8 @@ def sentence(verdict: Verdict) -> str:
     """Return the verdict in fixed clauses."""
     if verdict.incomparable:
         return f"No verdict: not all of these can be compared, since {verdict.incomparable}."
-    parts = [_exact(verdict), _uncompiled(verdict), _elsewhere(verdict), _rounding(verdict), _quantized(verdict)]
-    return " ".join(filter(None, parts))
+    parts = [_exact(verdict), _without_default(verdict), _uncompiled(verdict), _elsewhere(verdict)]
+    return " ".join(filter(None, [*parts, _rounding(verdict), _quantized(verdict)]))
 
 
 def unavailable(verdict: Verdict) -> str:
@@ -83,6 +83,14 @@ def _exact(verdict: Verdict) -> str:
     if any(one.low <= 1 for one in speedups):  # a kernel of another cell beats the default, and none of these
         return f"{which}; how much faster than {baseline_name(verdict.baseline)} is too uncertain to tell.{unsure}"
     return f"{which}: {gain_over(verdict.baseline, speedups)}{_gathers(verdict.baseline)}.{unsure}"
+
+
+def _without_default(verdict: Verdict) -> str:
+    """Return that PyTorch's default has no time where another kernel stands in for it, since it was tried."""
+    stands_in = verdict.baseline is None or verdict.baseline.kernel != DEFAULT
+    if not (verdict.exact and stands_in and verdict.group.find(DEFAULT, verdict.workload)):
+        return ""
+    return f"PyTorch's default has no time{at_length(verdict)}."
 
 
 def _gathers(baseline: Record) -> str:
