@@ -59,6 +59,19 @@ def test_sustained_intervals_follow_from_the_samples_of_the_whole_cell(tmp_path:
         assert problems(tmp_path, [reference, older]) == []
 
 
+def test_burst_intervals_of_the_present_estimator_follow_from_the_samples_and_older_ones_need_not(
+    tmp_path: Path,
+) -> None:
+    reference, math = written(tmp_path)
+    timing = math.timings[BURST]
+    assert timing.winsorized
+    low, high = timing.ci95_ms
+    for winsorized, found in ((True, [(Kind.VALUE, "ci95_ms")]), (False, [])):
+        edited = msgspec.structs.replace(timing, ci95_ms=(low, high + 1e-3), winsorized=winsorized)
+        lie = msgspec.structs.replace(math, timings={**math.timings, BURST: edited})
+        assert problems(tmp_path, [reference, lie]) == found
+
+
 def test_the_one_sample_for_which_a_host_was_not_late_is_not_too_short_and_one_beside_right_ones_is(
     tmp_path: Path,
 ) -> None:

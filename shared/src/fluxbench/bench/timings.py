@@ -43,7 +43,9 @@ def _of_operation(cell: Cell) -> dict[str, dict[str, dict[str, Timing]]]:
             middle, ratio = estimates[variant, name]
             timing = _timing(variant, one.reference, one.series, one.own, one.anchors, middle, ratio)
             converged = _within(middle, sustained_within(ratio.value))
-            found[variant][name][SUSTAINED] = msgspec.structs.replace(timing, statistic="mean", converged=converged)
+            found[variant][name][SUSTAINED] = msgspec.structs.replace(
+                timing, statistic="mean", winsorized=False, converged=converged
+            )
     return found
 
 
@@ -222,6 +224,7 @@ def _timing(
         reference_variant=reference,
         ratio=ratio.value,
         ratio_ci95=(ratio.low, ratio.high),
+        winsorized=True,
         discarded=sum(len(each.counts) - sum(each.counts) for each in series),
         converged=_within(ratio, RATIO_WITHIN) and _within(middle, MEDIAN_WITHIN),
     )
