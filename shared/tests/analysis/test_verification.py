@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+import pytest
 from fakes import GPU, TINY, tokens
 from sample_events import READY, REFERENCE, checked, collected, timed
 from sample_records import errors, record
@@ -19,7 +20,8 @@ from fluxbench.bench.recording import Context
 from fluxbench.core.files import write_gzip
 from fluxbench.environments.cell import Cell
 from fluxbench.records import files
-from fluxbench.records.schema import BURST, SUSTAINED, Record
+from fluxbench.records.schema import BURST, SUSTAINED, Record, RecordError
+from fluxbench.stats.intervals import medians, quotients
 
 CELL = Cell(notebook="flux", id="sdpa", study="flux", packages=("torch==2.13.0",), source_sha256="0" * 64)
 OF_TIMES = (Kind.VALUE, Kind.WIDTH, Kind.SAMPLES, Kind.REFERENCE)
@@ -59,17 +61,26 @@ def test_sustained_intervals_follow_from_the_samples_of_the_whole_cell(tmp_path:
         assert problems(tmp_path, [reference, older]) == []
 
 
-def test_burst_intervals_of_the_present_estimator_follow_from_the_samples_and_older_ones_need_not(
-    tmp_path: Path,
+@pytest.mark.parametrize("winsorized", [True, False])
+def test_burst_intervals_follow_from_the_samples_by_the_estimator_that_the_record_names(
+    tmp_path: Path, *, winsorized: bool
 ) -> None:
     reference, math = written(tmp_path)
     timing = math.timings[BURST]
     assert timing.winsorized
-    low, high = timing.ci95_ms
-    for winsorized, found in ((True, [(Kind.VALUE, "ci95_ms")]), (False, [])):
-        edited = msgspec.structs.replace(timing, ci95_ms=(low, high + 1e-3), winsorized=winsorized)
-        lie = msgspec.structs.replace(math, timings={**math.timings, BURST: edited})
-        assert problems(tmp_path, [reference, lie]) == found
+    [middle] = medians([timing.samples_ms], winsorized=winsorized)
+    [ratio] = medians([quotients(timing.samples_ms, timing.reference_ms)], winsorized=winsorized)
+    ends = {"ci95_ms": (middle.low, middle.high), "ratio_ci95": (ratio.low, ratio.high)}
+    for edited, found in (
+        ({}, []),
+        ({"ci95_ms": (middle.low, middle.high + 1e-3)}, [(Kind.VALUE, "ci95_ms")]),
+        ({"ratio_ci95": (ratio.low, ratio.high + 1e-3)}, [(Kind.VALUE, "ratio_ci95")]),
+    ):
+        burst = msgspec.structs.replace(timing, winsorized=winsorized, **{**ends, **edited})
+        record = msgspec.structs.replace(math, timings={**math.timings, BURST: burst})
+        assert problems(tmp_path, [reference, record]) == found
+    with pytest.raises(RecordError, match="winsorized must be of medians"):
+        msgspec.structs.replace(math.timings[SUSTAINED], winsorized=True)
 
 
 def test_the_one_sample_for_which_a_host_was_not_late_is_not_too_short_and_one_beside_right_ones_is(

@@ -124,6 +124,7 @@ def test_a_call_whose_kernels_take_much_less_than_it_waits_for_the_host_but_not_
     stalled = msgspec.structs.replace(burst, samples_ms=((6.0, 13.0, 6.1), (6.0,), (13.0,)))
     asked = (launched, replayed, unknown, busy, unseen, of_a_slow_host, changed(busy, timings={BURST: stalled}))
     assert [is_launching(each) for each in asked] == [True, False, False, False, True, True, False]
+    assert not is_launching(changed(of_a_slow_host, launch_ms=0.5))  # it was the device that was slow there
     beside = passes(SMALL, EAGER, 12.0, 20.0, 30.0)
     table = language.blocks(results(launched, *beside))[0]
     assert isinstance(table, Table)

@@ -19,17 +19,18 @@ SLOWDOWN_FROM = 1.1
 def is_launching(record: Record) -> bool:
     """Return whether the device waits for the host in a PASSED record's call, so that its time is that of launching.
 
-    By the profiler where it saw a launched call: its kernels take clearly less than the call, as it was timed in the
-    process with the slowest host. Else by the time of the host, which may be long as well where it waits for a full
-    queue: about as long as the call, or longer.
+    By the profiler where it saw a launched call: its kernels take clearly less than the call, or than that of the
+    slowest process where launching takes about as long as a call. Else by the time of the host, which may be long as
+    well where it waits for a full queue: about as long as the call, or longer.
     """
     if record.launch_ms is None:
         return False
+    is_long = record.launch_ms > LAUNCHING_FROM * timing_of(record).median_ms
     if record.cupti and not is_graph(record):
         burst = record.burst or timing_of(record)  # begins on an idle device, as a profiled call does
-        processes = [median(part) for part in burst.samples_ms if len(part) >= _SEVERAL]
+        processes = [median(part) for part in burst.samples_ms if is_long and len(part) >= _SEVERAL]
         return record.cupti.kernels_ms < KERNELS_FROM * max([burst.median_ms, *processes])
-    return record.launch_ms > LAUNCHING_FROM * timing_of(record).median_ms
+    return is_long
 
 
 def held_up_ms(record: Record) -> float | None:

@@ -20,22 +20,24 @@ from fluxbench.stats.converged import MEDIAN_WITHIN, RATIO_WITHIN, sustained_wit
 from fluxbench.stats.intervals import Estimate, mean_ratios, means, medians, quotients
 
 
-def timings_of(cell: Cell, operations: Mapping[str, str]) -> dict[str, dict[str, dict[str, Timing]]]:
+def timings_of(
+    cell: Cell, operations: Mapping[str, str], *, winsorized: bool = True
+) -> dict[str, dict[str, dict[str, Timing]]]:
     """Return the timings of a cell by variant, workload and regime, each from the samples that the records hold.
 
-    `operations` are those of the workloads. A workload that fewer processes measured than another of the variant and
-    its operation has none, unless three did.
+    `operations` are those of the workloads. `winsorized`: as `Timing` has it. A workload that fewer processes
+    measured than another of the variant and its operation has none, unless three did.
     """
     found: dict[str, dict[str, dict[str, Timing]]] = {variant: {} for variant in cell}
     for part in series.by_operation(cell, operations):
-        for variant, by_workload in _of_operation(part).items():
+        for variant, by_workload in _of_operation(part, winsorized=winsorized).items():
             found[variant] |= by_workload
     return found
 
 
-def _of_operation(cell: Cell) -> dict[str, dict[str, dict[str, Timing]]]:
+def _of_operation(cell: Cell, *, winsorized: bool) -> dict[str, dict[str, dict[str, Timing]]]:
     whole = {variant: _whole(taken) for variant, taken in cell.items()}
-    found = {variant: _in_rounds(variant, taken) for variant, taken in whole.items()}
+    found = {variant: _in_rounds(variant, taken, winsorized=winsorized) for variant, taken in whole.items()}
     loaded = {variant: _loaded(taken) for variant, taken in whole.items()}
     estimates = _sustained(loaded)
     for variant, by_workload in loaded.items():
@@ -43,9 +45,7 @@ def _of_operation(cell: Cell) -> dict[str, dict[str, dict[str, Timing]]]:
             middle, ratio = estimates[variant, name]
             timing = _timing(variant, one.reference, one.series, one.own, one.anchors, middle, ratio)
             converged = _within(middle, sustained_within(ratio.value))
-            found[variant][name][SUSTAINED] = msgspec.structs.replace(
-                timing, statistic="mean", winsorized=False, converged=converged
-            )
+            found[variant][name][SUSTAINED] = msgspec.structs.replace(timing, statistic="mean", converged=converged)
     return found
 
 
@@ -106,7 +106,9 @@ def _whole(taken: Mapping[str, Sequence[ProcessSeries]]) -> dict[str, Sequence[P
 _Sides = Sequence[tuple[Series, Sequence[float]]]  # by process: a series, and the reference's ranked samples beside it
 
 
-def _in_rounds(variant: str, taken: Mapping[str, Sequence[ProcessSeries]]) -> dict[str, dict[str, Timing]]:
+def _in_rounds(
+    variant: str, taken: Mapping[str, Sequence[ProcessSeries]], *, winsorized: bool
+) -> dict[str, dict[str, Timing]]:
     """Return a variant's burst timings by workload, and those of sustained rounds beside the reference, as on a CPU."""
     found: dict[str, dict[str, Timing]] = {name: {} for name in taken}
     in_burst = {name: [(each.burst, each.burst.ranked(each.beside_ms)) for each in its] for name, its in taken.items()}
@@ -116,13 +118,17 @@ def _in_rounds(variant: str, taken: Mapping[str, Sequence[ProcessSeries]]) -> di
         if all(each.paired for each in its)
     }
     for regime, sides in ((BURST, in_burst), (SUSTAINED, in_rounds)):
-        for name, timing in _by_rounds(variant, taken, sides):
+        for name, timing in _by_rounds(variant, taken, sides, winsorized=winsorized):
             found[name][regime] = timing
     return found
 
 
 def _by_rounds(
-    variant: str, taken: Mapping[str, Sequence[ProcessSeries]], sides: Mapping[str, _Sides]
+    variant: str,
+    taken: Mapping[str, Sequence[ProcessSeries]],
+    sides: Mapping[str, _Sides],
+    *,
+    winsorized: bool,
 ) -> Iterator[tuple[str, Timing]]:
     """Yield the timing at each workload from rounds that the reference shared: medians, and of ratios in a round."""
     references = {name: reference_of(taken[name]) for name in sides}
@@ -134,11 +140,12 @@ def _by_rounds(
         ]
         for name, its in sides.items()
     }
-    middles = medians(list(samples.values()))
-    ratios = medians([quotients(samples[name], beside[name]) for name in sides])
+    middles = medians(list(samples.values()), winsorized=winsorized)
+    ratios = medians([quotients(samples[name], beside[name]) for name in sides], winsorized=winsorized)
     for name, middle, ratio in zip(sides, middles, ratios, strict=True):
         series = [each for each, _ in sides[name]]
-        yield name, _timing(variant, references[name], series, samples[name], beside[name], middle, ratio)
+        timing = _timing(variant, references[name], series, samples[name], beside[name], middle, ratio)
+        yield name, msgspec.structs.replace(timing, winsorized=winsorized)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,7 +231,6 @@ def _timing(
         reference_variant=reference,
         ratio=ratio.value,
         ratio_ci95=(ratio.low, ratio.high),
-        winsorized=True,
         discarded=sum(len(each.counts) - sum(each.counts) for each in series),
         converged=_within(ratio, RATIO_WITHIN) and _within(middle, MEDIAN_WITHIN),
     )

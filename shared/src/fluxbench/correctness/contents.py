@@ -95,8 +95,8 @@ class Contents:
         else:
             source = _whole(workload, 0, case, device, kept)
         first = source.varied(symmetric, workload.shape, whole=True) if symmetric and follows else source
-        if unseen:
-            common = {*_same(case.inputs, fresh_inputs(workload, device))}
+        if unseen:  # symmetries are of operations all of whose inputs vary
+            common = set() if symmetric else {*_same(case.inputs, fresh_inputs(workload, device))}
         else:
             common = {name for name, x in first.inputs.items() if x is case.inputs[name]}
         memory = math.inf if on_cpu else _MEMORY_SHARE * share * torch.cuda.mem_get_info(device)[0]

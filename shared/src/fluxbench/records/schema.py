@@ -98,6 +98,8 @@ class Timing(_Strict, frozen=True, kw_only=True):
         if self.reference_ms and len(self.reference_ms) != len(self.samples_ms):
             processes = f"{len(self.reference_ms)} for {len(self.samples_ms)} processes"
             raise RecordError(f"reference_ms must hold a sequence for each of samples_ms, got {processes}")
+        if self.winsorized and self.statistic == "mean":
+            raise RecordError("winsorized must be of medians, got a mean")
         for name, middle, (low, high) in (
             ("ci95_ms", self.median_ms, self.ci95_ms),
             ("ratio_ci95", self.ratio, self.ratio_ci95),

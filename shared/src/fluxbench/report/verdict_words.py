@@ -8,6 +8,7 @@ from fluxbench.analysis import verdict as analysis
 from fluxbench.analysis.failures import missing_libraries
 from fluxbench.analysis.groups import Group, is_replayed, ranking_regime
 from fluxbench.analysis.launching import is_launching
+from fluxbench.analysis.ranking import is_vague
 from fluxbench.analysis.verdict import DEFAULT, Verdict
 from fluxbench.core.formatting import listed, reason
 from fluxbench.operations.words import describe
@@ -80,7 +81,8 @@ def _exact(verdict: Verdict) -> str:
     speedups = [one.speedup for one in verdict.named if one.speedup]
     if len(speedups) < len(exact) or not verdict.baseline:  # the baseline is one of them
         return f"{which}.{unsure}"
-    if any(one.low <= 1 for one in speedups):  # a kernel of another cell beats the default, and none of these
+    # A kernel of another cell may beat the default, and none of these; or one is far ahead, but its interval is wide.
+    if any(one.low <= 1 or is_vague(one.value, one.high) for one in speedups):
         return f"{which}; how much faster than {baseline_name(verdict.baseline)} is too uncertain to tell.{unsure}"
     return f"{which}: {gain_over(verdict.baseline, speedups)}{_gathers(verdict.baseline)}.{unsure}"
 

@@ -154,12 +154,13 @@ def _estimate(first: float, logs: Sequence[float], one: Variance) -> Estimate:
     return Estimate(value, value * math.exp(-half), value * math.exp(half))
 
 
-def medians(several: Sequence[Samples], *, seed: int = 0) -> list[Estimate]:
+def medians(several: Sequence[Samples], *, seed: int = 0, winsorized: bool = True) -> list[Estimate]:
     """Return the median of all burst samples with its interval, for each of several workloads of one variant.
 
     How far its processes differ is taken to be alike at all of them but those far beyond the others, which keep their
     own and widen no other: a call that stalled once. With one process nothing is known of that: the intervals are of
-    its own samples alone. Raises `ValueError` where `means` does.
+    its own samples alone. Not `winsorized` (below) are those of records before 2026-11-29. Raises `ValueError` where
+    `means` does.
 
     On the log scale, from two bootstraps: of processes and samples, and of samples alone, whose variance is W. The rest
     of the first is the processes' part. n of them show (n - 1) / n of it (the narrowness bias: Hesterberg, What
@@ -176,7 +177,7 @@ def medians(several: Sequence[Samples], *, seed: int = 0) -> list[Estimate]:
     processes is common to six lengths). Where the sum of both parts is over ten times the median of the workloads'
     (`variances.alike`), the processes' part is that workload's own.
     """
-    spreads = _spreads(several, seed)
+    spreads = _spreads(several, seed, winsorized=winsorized)
     between = [spread.between for spread in spreads]
     for df in {part.df for part in between}:
         alike = [place for place, part in enumerate(between) if part.df == df]
@@ -203,7 +204,7 @@ def _median(spread: _Spread, between: Variance) -> Estimate:
     return Estimate(spread.value, spread.value * math.exp(-half), spread.value * math.exp(half))
 
 
-def _spreads(several: Sequence[Samples], seed: int) -> list[_Spread]:
+def _spreads(several: Sequence[Samples], seed: int, *, winsorized: bool) -> list[_Spread]:
     """Return the spread of each; those with equally many samples in each process get the same draws, all at once."""
     alike: dict[tuple[int, ...], list[int]] = {}
     for place, samples in enumerate(several):
@@ -218,7 +219,7 @@ def _spreads(several: Sequence[Samples], seed: int) -> list[_Spread]:
             for row, place in zip(padded, some, strict=True):
                 for process, part in enumerate(several[place]):
                     row[process * max(lengths) :][: len(part)] = part
-            spreads = zip(some, *(drawn.variances(padded) for drawn in draws), strict=True)
+            spreads = zip(some, *(drawn.variances(padded, winsorized=winsorized) for drawn in draws), strict=True)
             for place, within, *both in spreads:
                 found[place] = _spread(several[place], float(within), *map(float, both))
     return [found[place] for place in range(len(several))]
@@ -250,8 +251,8 @@ class _Drawn:
     times: NDArray[Any]  # [samples, draws], how often each place in that row is drawn; one that a process lacks never
     counts: NDArray[np.int64]  # [draws], of samples
 
-    def variances(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return for each row the variance, over draws, of the logarithm of the median, winsorized.
+    def variances(self, rows: NDArray[np.float64], *, winsorized: bool) -> NDArray[np.float64]:
+        """Return for each row the variance, over draws, of the logarithm of the median, which may be winsorized.
 
         Where the drawn samples are in order, the median is the one before which half of them are. How many are drawn up
         to each sample of a row is added up for all draws at once: many times faster than sorting the samples of each.
@@ -268,9 +269,10 @@ class _Drawn:
         odd, even = np.take_along_axis(values, upper, axis=-1), np.take_along_axis(values, lower, axis=-1)
         logs = np.log(np.where(self.counts % 2 == 1, odd, (even + odd) / 2))
         logs -= logs[:, :1].copy()  # equal draws leave exactly nothing
+        if not winsorized:
+            return np.asarray(np.var(logs, axis=-1))
         ends = np.partition(logs, (_TAIL, -_TAIL - 1), axis=-1)[:, (_TAIL, -_TAIL - 1)]
-        found: NDArray[np.float64] = _OF_TAILS * np.var(np.clip(logs, ends[:, :1], ends[:, 1:]), axis=-1)
-        return found
+        return np.asarray(_OF_TAILS * np.var(np.clip(logs, ends[:, :1], ends[:, 1:]), axis=-1))
 
 
 @functools.lru_cache(maxsize=64)

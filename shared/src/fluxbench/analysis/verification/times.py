@@ -21,7 +21,7 @@ _ROUNDING = 2e-6  # ms, and relative: samples are kept with six decimals
 _WITHIN = 2e-5  # relative, of what follows from samples before they were rounded
 _LEAST_SHARE = 0.1  # of the median of its series, under which a sample is none of the same call
 _LEAST_SHARE_ON_CPU = 0.001  # where other programs may slow down most samples: 16 times was seen
-_OF_INTERVALS = ("ci95_ms", "ratio_ci95", "winsorized", "converged")
+_OF_INTERVALS = ("ci95_ms", "ratio_ci95", "converged")
 _NEVER_EQUAL = 4  # different samples of a process, which are not those of another one by chance
 _LEAST_WIDTH = 0.25  # of an interval, over a plain estimate from the spread of its samples
 
@@ -87,11 +87,10 @@ def _of_regime(record: Record, regime: str, timing: Timing, found: Expected) -> 
         yield finding(Kind.REFERENCE, regime=regime, expected=found.reference_variant, got=timing.reference_variant)
         return
     if found.timing is not None:
-        known = found.intervals and timing.winsorized == found.timing.winsorized  # by the estimator of now
         for name in found.timing.__struct_fields__:
-            if known or name not in _OF_INTERVALS:
+            if found.intervals or name not in _OF_INTERVALS:
                 yield from _value(regime, name, getattr(found.timing, name), getattr(timing, name))
-        if not known:
+        if not found.intervals:
             yield from _width(regime, "ci95_ms", timing.median_ms, timing.ci95_ms, timing.samples_ms)
         return
     for name in ("discarded", "median_ms", "ratio"):

@@ -48,9 +48,14 @@ def _of_cell(cell: Cell) -> Iterator[Problem]:
         yield _whose(finding(Kind.NO_SAMPLES), cell)
     elif rebuilt is not None:
         yield from (_whose(one, cell) for one in _unrecorded(cell, rebuilt))
-    versions = {record.variant: record.method_version for record in passed}
     timings = {
-        variant: rebuilt.timings(variant, version) for variant, version in versions.items() if rebuilt is not None
+        record.variant: rebuilt.timings(
+            record.variant,
+            record.method_version,
+            winsorized=any(timing.winsorized for timing in record.timings.values()),
+        )
+        for record in {record.variant: record for record in passed}.values()
+        if rebuilt is not None
     }
     for record in cell.records:
         yield from (_whose(one, cell, record) for one in _of_record(record, cell, timings))
