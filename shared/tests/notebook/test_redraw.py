@@ -75,6 +75,18 @@ def test_a_page_is_drawn_again_by_the_notebooks_present_cells_and_nothing_is_mea
     assert not (machine.notebook.parent / ".redraw").exists()
 
 
+def test_a_measuring_cell_that_the_page_did_not_have_is_left_out(machine: Machine, published: Path) -> None:
+    before, text = tree(published), machine.notebook.read_text(encoding="utf-8")
+    third = f"```python id=third outputs=third.jsonl\n{MEASURING.format(variant='torch_flash')}```\n"
+    shows = "```python id=last needs=first,third\nprint('of the first')\n```\n"
+    machine.notebook.write_text(f"{text}\n### A third\n{third}\n{shows}", encoding="utf-8")
+    page = drawn_again(machine, published)
+    assert "of the first" in page
+    assert "A third" in page
+    assert "id=third" not in page
+    assert set(tree(published)) - set(before) == {"cells/last.py"}
+
+
 def test_what_cannot_be_drawn_again_is_refused_and_the_page_stays(
     machine: Machine, published: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -88,10 +100,16 @@ def test_what_cannot_be_drawn_again_is_refused_and_the_page_stays(
 
     machine.rewrite('bench.show("second")', "bench.show('second'); raise SystemExit(3)")
     refused(r"only a page without problems can be published, got: cell other failed: .*3")
-    third = f"```python id=third outputs=third.jsonl\n{MEASURING.format(variant='torch_flash')}```\n"
-    machine.notebook.write_text(text + third, encoding="utf-8")
-    refused(r"must have what cell third measured, got none of third\.jsonl")
-    machine.notebook.write_text(text, encoding="utf-8")
+    script = published / "cells" / "first.py"
+    records = {path: path.read_bytes() for path in (published / "records").glob("first.*")}
+    for path in records:
+        path.unlink()
+    before = tree(published.parent)
+    refused(r"must have what cell first measured, got none of first\.jsonl")  # which the page had
+    assert script.is_file()
+    for path, content in records.items():
+        path.write_bytes(content)
+    before = tree(published.parent)
     before |= {"made_up/records/more.json": b"{}"}
     (published / "records" / "more.json").write_bytes(b"{}")
     refused(r"each file of .*/records must be of a cell of made_up\.md, got more\.json")

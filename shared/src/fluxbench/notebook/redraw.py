@@ -59,7 +59,8 @@ def redraw(published: Path, notebook: Path, settings: Settings, listener: Listen
     with exclusive.only_build(document.work), locks.scratch(settings.cache):
         store = Store(document)
         store.remove()
-        cells = {code.id: _restored(code, document, records, there, store) for code in present.cells}
+        kept = {code.id for code in document.cells}
+        cells = {code.id: _restored(code, document, records, there, store) for code in present.cells if code.id in kept}
         variables = execution.variables(settings) | {PUBLISHED_VARIABLE: str(records)}
         drawn_here = [code for code in document.in_order() if cells[code.id].result is None]
         with Residents(document.work, variables) as residents:
@@ -87,14 +88,21 @@ def redraw(published: Path, notebook: Path, settings: Settings, listener: Listen
 
 
 def _as_measured(document: Document, published: Path) -> Document:
-    """Return a notebook with the measuring cells' code as it was published. Raises `SetupError`, `OSError`."""
-    codes = []
+    """Return a notebook with the measuring cells that were published, with their code. Raises `SetupError`, `OSError`.
+
+    One that the page did not have, and that nothing is there of, is left out, as one that is commented out is.
+    """
+    codes, gone = [], {}
     for code in document.cells:
         path = published / "cells" / f"{code.id}.py"
         if document.is_measuring(code) and path.is_file():
             code = dataclasses.replace(code, code=path.read_text(encoding="utf-8"))
+        elif document.is_measuring(code) and not any((published / "records").glob(f"{code.id}.*")):
+            gone[code.id] = dataclasses.replace(code, commented=True)
+            continue
         codes.append(code)
-    return dataclasses.replace(document, cells=tuple(codes), work_name=_WORK)
+    cells = tuple(dataclasses.replace(code, needs=[each for each in code.needs if each not in gone]) for code in codes)
+    return dataclasses.replace(document, cells=cells, commented=(*document.commented, *gone.values()), work_name=_WORK)
 
 
 def _restored(code: CodeCell, document: Document, records: Path, there: Results, store: Store) -> Freshness:
