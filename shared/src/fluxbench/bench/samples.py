@@ -72,7 +72,7 @@ def _of_trial(trial: Trial, log: Log) -> Iterator[dict[str, Any]]:
                 "place_in_round": timed.burst.places[workload],
                 "repeated_over_new": timed.repeated_over_new.get(workload),
                 "reference_ms": [round(sample, 6) for sample in timed.burst.reference_ms[workload]],
-                "launch_ms": round(timed.burst.launch_ms[workload], 6),
+                "launch_ms": rounds.launch_ms,
                 "kernels": timed.kernels.get(workload),
             }
             if workload in timed.burst.launched_ms:

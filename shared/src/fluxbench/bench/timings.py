@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import NamedTuple
 
 import msgspec
@@ -54,6 +55,7 @@ _ENOUGH = 3  # of which a workload has times where more measured others of the v
 _SLOW = 1.5  # over the reference's time
 # Times as wide as it must be, after three processes: two more halve such an interval, and decide nothing.
 _HOPELESS = 10
+_LAUNCHING = 0.85  # of a call's time in burst
 
 
 class Width(NamedTuple):
@@ -140,12 +142,19 @@ def _by_rounds(
         ]
         for name, its in sides.items()
     }
-    middles = medians(list(samples.values()), winsorized=winsorized)
-    ratios = medians([quotients(samples[name], beside[name]) for name in sides], winsorized=winsorized)
+    apart = [winsorized and _launches([series for series, _ in its]) for its in sides.values()]
+    middles = medians(list(samples.values()), winsorized=winsorized, apart=apart)
+    ratios = medians([quotients(samples[name], beside[name]) for name in sides], winsorized=winsorized, apart=apart)
     for name, middle, ratio in zip(sides, middles, ratios, strict=True):
         series = [each for each, _ in sides[name]]
         timing = _timing(variant, references[name], series, samples[name], beside[name], middle, ratio)
         yield name, msgspec.structs.replace(timing, winsorized=winsorized)
+
+
+def _launches(processes: Sequence[Series]) -> bool:
+    """Whether launching a call takes the host about as long as the call: its times scatter as the host's do."""
+    shares = [one.launch_ms / median(one.ranked()) for one in processes if one.launch_ms is not None and one.calls == 1]
+    return bool(shares) and median(shares) >= _LAUNCHING
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -87,7 +87,7 @@ class Timing(_Strict, frozen=True, kw_only=True):
     reference_variant: Name
     ratio: Positive  # over the reference's time: under 1 is faster
     ratio_ci95: Interval
-    winsorized: bool = False  # of medians: the interval is, see `stats.intervals.medians`; not before 2026-11-29
+    winsorized: bool = False  # of medians: the interval is by the estimator of 2026-11-29, `stats.intervals.medians`
     discarded: Count = 0  # samples that are not ranked: from the warm-up, or out of the regime
     converged: bool | None = None  # False: the caps of time and processes came before the precision asked for
 

@@ -154,13 +154,16 @@ def _estimate(first: float, logs: Sequence[float], one: Variance) -> Estimate:
     return Estimate(value, value * math.exp(-half), value * math.exp(half))
 
 
-def medians(several: Sequence[Samples], *, seed: int = 0, winsorized: bool = True) -> list[Estimate]:
+def medians(
+    several: Sequence[Samples], *, seed: int = 0, winsorized: bool = True, apart: Sequence[bool] = ()
+) -> list[Estimate]:
     """Return the median of all burst samples with its interval, for each of several workloads of one variant.
 
-    How far its processes differ is taken to be alike at all of them but those far beyond the others, which keep their
-    own and widen no other: a call that stalled once. With one process nothing is known of that: the intervals are of
-    its own samples alone. Not `winsorized` (below) are those of records before 2026-11-29. Raises `ValueError` where
-    `means` does.
+    How far its processes differ is taken to be alike at all of them but those far beyond the others, which keep
+    their own and widen no other: a call that stalled once. Those `apart`, which scatter for another reason, are
+    alike among themselves: calls that the host launches no faster than the device runs them. With one process
+    nothing is known of that: the intervals are of its own samples alone. Not `winsorized` (below) are those of
+    records before 2026-11-29. Raises `ValueError` where `means` does.
 
     On the log scale, from two bootstraps: of processes and samples, and of samples alone, whose variance is W. The rest
     of the first is the processes' part. n of them show (n - 1) / n of it (the narrowness bias: Hesterberg, What
@@ -179,8 +182,9 @@ def medians(several: Sequence[Samples], *, seed: int = 0, winsorized: bool = Tru
     """
     spreads = _spreads(several, seed, winsorized=winsorized)
     between = [spread.between for spread in spreads]
-    for df in {part.df for part in between}:
-        alike = [place for place, part in enumerate(between) if part.df == df]
+    kinds = [(part.df, bool(apart) and apart[place]) for place, part in enumerate(between)]
+    for df, is_apart in set(kinds):
+        alike = [place for place, kind in enumerate(kinds) if kind == (df, is_apart)]
         far = variances.far_out([variances.total([spreads[place].within, between[place]]) for place in alike])
         mean = Variance(fmean(between[place].value for place, is_far in zip(alike, far, strict=True) if not is_far), df)
         for place, is_far in zip(alike, far, strict=True):

@@ -48,6 +48,7 @@ class Sampled(Struct, frozen=True, kw_only=True):
     settled: bool | None = None  # of a block
     ahead_ms: NotNegative | None = None  # of a block, by which the host was ahead at least
     replayed: bool | None = None  # since method version 8: a block, as CUDA graphs
+    launch_ms: NotNegative | None = None  # of the host for a call, in burst
     launched_ms: Positive | None = None  # since method version 8: of a replayed call where the host launches it
 
     def __post_init__(self) -> None:
@@ -94,6 +95,7 @@ def merged(blocks: Sequence[Sampled]) -> Series:
         warm_up=sum(warm_up for warm_up, _ in of_blocks),
         calls=blocks[0].calls_per_sample,
         windows=blocks[0].ranked_over,
+        launch_ms=blocks[0].launch_ms,
     )
 
 
