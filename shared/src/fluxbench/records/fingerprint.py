@@ -17,7 +17,7 @@ Fingerprint = Mapping[str, Value]
 # A change to one of these can change a number: folders of this package, or files in it.
 MEASURING = (
     *("correctness", "timing", "worker", "bench", "core/device_lock.py", "device/peaks.py"),
-    *("stats/converged.py", "stats/intervals.py", "stats/student.py", "stats/variances.py"),
+    *("stats/bootstrap.py", "stats/converged.py", "stats/intervals.py", "stats/student.py", "stats/variances.py"),
     *("operations/protocol.py", "operations/roofline.py", "operations/workload.py", "variants/_base.py"),
     *("variants/forms.py", "kernels/control.fatbin"),
 )
