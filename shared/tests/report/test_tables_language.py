@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import msgspec
 import pytest
 from sample_records import CPU, changed, record, results
 from tabled import cells, rows_of, table_of, words
@@ -118,13 +117,8 @@ def test_a_call_whose_kernels_take_much_less_than_it_waits_for_the_host_but_not_
     full = Cupti(events_ms=6.0, kernels_ms=5.9, span_ms=6.0)  # the host waits for the queue, and the device for nobody
     busy = changed(launched, launch_ms=5.9, cupti=full)
     unseen = changed(busy, cupti=None)
-    burst = busy.timings[BURST]
-    late = msgspec.structs.replace(burst, samples_ms=((13.0, 12.9, 13.1), (6.0, 6.0, 6.1), (5.9, 6.0, 6.0)))
-    of_a_slow_host = changed(busy, timings={BURST: late})
-    stalled = msgspec.structs.replace(burst, samples_ms=((6.0, 13.0, 6.1), (6.0,), (13.0,)))
-    asked = (launched, replayed, unknown, busy, unseen, of_a_slow_host, changed(busy, timings={BURST: stalled}))
-    assert [is_launching(each) for each in asked] == [True, False, False, False, True, True, False]
-    assert not is_launching(changed(of_a_slow_host, launch_ms=0.5))  # it was the device that was slow there
+    asked = (launched, replayed, unknown, busy, unseen)
+    assert [is_launching(each) for each in asked] == [True, False, False, False, True]
     beside = passes(SMALL, EAGER, 12.0, 20.0, 30.0)
     table = language.blocks(results(launched, *beside))[0]
     assert isinstance(table, Table)

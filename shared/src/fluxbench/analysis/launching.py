@@ -7,8 +7,8 @@ from statistics import median
 
 from fluxbench.analysis.groups import is_graph, is_replayed, launched_ms, timing_of
 from fluxbench.records.schema import BURST, Record
+from fluxbench.worker.request import LAUNCHING_FROM
 
-LAUNCHING_FROM = 0.85  # of a call's time that the host takes to launch it: the device may wait for it
 KERNELS_FROM = 0.85  # of a launched call's time in burst that its kernels take at least where the device does not wait
 _SEVERAL = 3  # samples of a process, whose median one call that stalled does not move
 _LAUNCH_SHARE_FROM = 0.65  # the same of calls back to back, which take less to launch than single ones

@@ -37,16 +37,16 @@ class Contender:
 class Verdict:
     """The answer for one workload of a group.
 
-    `exact` are the kernels that none of their class beats, fastest first, each in its simplest such form. A launch-
-    bound form is none of them while there is another, nor one that may be slower or faster than the first by more
-    than `LEVEL_WITHIN`: those are `unsure`. The baseline always is, since nothing is measurably faster then.
-    `choice` is one of `named`: the default, which needs no change, else the one that is among the fastest at the
-    most workloads. It is beaten at `beaten_at` of the group's workloads, measurably slower than the baseline at
-    `slower_at`, and has no rank at `absent_at`. There is none where one exact kernel alone was tried, or where the
-    verdict is undecided. At `level_at` workloads nothing exact is measurably faster than the baseline. `rounding`
-    is the fastest kernel that rounds more than an exact one and is not quantized, where it is measurably faster
-    than the fastest exact kernel, or where the baseline is the only exact one. There is none of them where records
-    must not be ranked together.
+    `exact` are the kernels that none of their class beats, fastest first, each in its simplest such form. A
+    launch-bound form is none of them while there is another, nor one that may be slower or faster than the first by
+    more than `LEVEL_WITHIN`: those are `unsure`. The baseline always is, since nothing is measurably faster then.
+    `choice` is one of `named`: the default, which needs no change, else the one that is among the fastest at the most
+    workloads. It is beaten at `beaten_at` of the group's workloads, measurably slower than the baseline at `slower_at`,
+    and has no rank at `absent_at`. There is none where one exact kernel alone was tried, or where the verdict is
+    undecided. At `level_at` workloads nothing exact is measurably faster than the baseline. `rounding` is the fastest
+    kernel that rounds more than an exact one and is not quantized, where it is measurably faster than the fastest exact
+    kernel, or where the baseline is the only exact one. There is none of them where records must not be ranked
+    together.
     """
 
     group: Group
@@ -119,7 +119,7 @@ def of(group: Group, workload: Workload | None = None) -> Verdict:
     tried = [record for record in group.records_at[workload.name].values() if record.precision_class == EXACT]
     is_sure = len(_once(level)) > 1 or bool(baseline and level and ordering.faster(level[0], baseline))
     is_open = bool(unsure) and not is_sure and not any(_is_default(record, baseline) for record in level)
-    is_undecided = is_open or bool(exact and baseline and baseline.variant in _uncertain(group, workload))
+    is_undecided = is_open or bool(exact and baseline and _has_no_rank(group, baseline, workload))
     of_choice = _once(level) if len(_once(tried)) > 1 and not is_undecided else []
     choice = min(of_choice, key=lambda each: _rather(each.variant, behind), default=None)
     absent = _absent(group, choice) if choice else 0
@@ -228,7 +228,8 @@ def _unbeaten(
 
     The fastest is first, those that are too uncertain for a rank are last.
     """
-    first = [place.record for place in ranked(group, workload, precision_class) if place.rank == 1]
+    places = ranked(group, workload, precision_class)
+    first = [place.record for place in places if place.rank == 1]
     first = [record for record in first if record is baseline or not is_launch_bound(record)] or first
     behind = _not_first(group, precision_class)
     kernels: dict[str, list[Record]] = {}
@@ -238,14 +239,13 @@ def _unbeaten(
         min(forms, key=lambda record: (record is not baseline, behind[record.variant], simplicity(record.form)))
         for forms in kernels.values()
     ]
-    vague = _uncertain(group, workload)
+    vague = {place.record.variant for place in places if place.uncertain}
     return sorted(chosen, key=lambda record: (record.variant in vague, ordering.log(record), record.variant))
 
 
-def _uncertain(group: Group, workload: Workload) -> set[str]:
-    """Return the variants that are too uncertain for a rank at a workload."""
-    places = (place for kind in CLASSES for place in ranked(group, workload, kind))
-    return {place.record.variant for place in places if place.uncertain}
+def _has_no_rank(group: Group, record: Record, workload: Workload) -> bool:
+    """Whether a record with a time is too uncertain for a rank."""
+    return any(place.uncertain for place in ranked(group, workload, record.precision_class) if place.record is record)
 
 
 def _absent(group: Group, choice: Record) -> int:

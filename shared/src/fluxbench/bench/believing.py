@@ -18,6 +18,7 @@ from fluxbench.operations.model_step import PRODUCTS
 from fluxbench.records.schema import BURST, SUSTAINED, Flag, KernelShare
 from fluxbench.records.status import FlagKind
 from fluxbench.variants._base import ATTENTION, TOP_KERNELS
+from fluxbench.worker.request import LAUNCHING_FROM
 
 _AGREE = 2  # processes
 _REPEATED_FROM = 0.95  # of a call on repeated contents over one on new ones, side by side on a GPU
@@ -28,7 +29,7 @@ _REPEATED_FROM = 0.95  # of a call on repeated contents over one on new ones, si
 _SUSTAINED_FROM = 0.8
 # Of a call that is as long as its launch on a GPU, by this share or more, both times are the host's: a right one of
 # diffusers took 0.784 of its burst time on an H200's host (2026-11-26), beside other programs there.
-_LAUNCHING, _LAUNCHED_FROM = 0.85, 0.6
+_LAUNCHED_FROM = 0.6
 _GPU_FROM_MS = 0.1  # of two calls that are shorter, one is by chance 5% shorter than the other, too
 _CPU_SUSTAINED_FROM = 0.25  # other programs take their part of one regime and not of the other
 _CPU_FROM_MS = 5.0  # a shorter call on a CPU tells nothing by it: other programs take whole milliseconds from it
@@ -107,7 +108,7 @@ def _sustained(each: ProcessSeries, workload: str, on_gpu: bool) -> _Found:
     least = _SUSTAINED_FROM if on_gpu else _CPU_SUSTAINED_FROM
     is_tried = workload in each.trial.timed.repeated_over_new  # side by side, whatever the host does
     launch_ms = each.trial.rounds.launch_ms[workload]
-    is_launching = on_gpu and not is_tried and launch_ms >= _LAUNCHING * new_ms
+    is_launching = on_gpu and not is_tried and launch_ms >= LAUNCHING_FROM * new_ms
     of_device_ms, held_up = new_ms, ""
     replayed = [block for block in each.trial.blocks_at(workload) if block.replayed]
     if on_gpu and not is_tried and replayed:

@@ -27,7 +27,7 @@ def control_times(collected: Collected) -> ControlTimes | None:
         # A process has a trial of a variant in each part of the workloads, as it holds them. Where a worker died, the
         # reference has another trial of that part in the one that went on: the later one, as in its record.
         of_parts = found.setdefault(trial.timed.variant, {}).setdefault(trial.timed.process, {})
-        of_parts[first] = [round(sample, 6) for sample in kept]
+        of_parts[first] = [round(sample, series.DIGITS_MS) for sample in kept]
     samples_ms = {
         name: tuple(tuple(itertools.chain(*of_parts.values())) for of_parts in of_processes.values())
         for name, of_processes in found.items()
@@ -71,7 +71,7 @@ def _of_trial(trial: Trial, log: Log) -> Iterator[dict[str, Any]]:
             places = {
                 "place_in_round": timed.burst.places[workload],
                 "repeated_over_new": timed.repeated_over_new.get(workload),
-                "reference_ms": [round(sample, 6) for sample in timed.burst.reference_ms[workload]],
+                "reference_ms": [round(sample, series.DIGITS_MS) for sample in timed.burst.reference_ms[workload]],
                 "launch_ms": rounds.launch_ms,
                 "kernels": timed.kernels.get(workload),
             }
@@ -81,15 +81,15 @@ def _of_trial(trial: Trial, log: Log) -> Iterator[dict[str, Any]]:
         for block in trial.blocks_at(workload):
             state: dict[str, Any] = {
                 "settled": block.settled,
-                "ahead_ms": round(block.ahead_ms, 6),
+                "ahead_ms": round(block.ahead_ms, series.DIGITS_MS),
                 "replayed": block.replayed,
                 "launched_ms": block.launched_ms.get(workload),
             }
             if block.reference_ms:
-                state["reference_ms"] = [round(sample, 6) for sample in block.reference_ms[workload]]
+                state["reference_ms"] = [round(sample, series.DIGITS_MS) for sample in block.reference_ms[workload]]
             yield {**who, "workload": workload, **series.sustained([trial], workload, log).to_json(), **state}
     if timed.burst and timed.burst.control_ms:
-        found = [round(sample, 6) for sample in _beside(timed.burst, _first(trial))]
+        found = [round(sample, series.DIGITS_MS) for sample in _beside(timed.burst, _first(trial))]
         yield {**who, "variant": "control_kernel", "beside": timed.variant, "regime": "burst", "samples_ms": found}
 
 

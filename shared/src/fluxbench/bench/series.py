@@ -18,7 +18,7 @@ _TROUBLE = {"hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_pow
 HOST_LATE = "the host was late"  # with a call, for which the device may have waited
 _FULL_CLOCK = 0.98  # of the highest in the whole cell, below which the device was not at rest before
 DIGITS_S = 3  # of a time that is kept, in seconds
-_DIGITS = 6  # in milliseconds
+DIGITS_MS = 6  # in milliseconds
 _UPDATED_S = 0.1  # a driver's readings are that old
 
 
@@ -77,7 +77,7 @@ class Series:
             "regime": self.regime,
             "calls_per_sample": self.calls,
             "ranked_over": self.windows,
-            "samples_ms": [round(sample, _DIGITS) for sample in self.samples_ms],
+            "samples_ms": [round(sample, DIGITS_MS) for sample in self.samples_ms],
             "ranked": [int(counts) for counts in self.counts],
             "began_s": [round(begin, DIGITS_S) for begin, _ in self.spans],
             "sm_clock_mhz": [state and state.sm_clock_mhz for state in states],
@@ -175,7 +175,7 @@ def burst(trial: Trial, workload: str, log: Log) -> Series:
         off=[bool(each) for each in why],
         reasons=frozenset().union(*why),
         calls=trial.rounds.calls.get(workload, 1),
-        launch_ms=round(trial.rounds.launch_ms[workload], _DIGITS),
+        launch_ms=round(trial.rounds.launch_ms[workload], DIGITS_MS),
     )
 
 

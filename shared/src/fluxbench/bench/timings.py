@@ -19,6 +19,7 @@ from fluxbench.bench.series import Cell, ProcessSeries, Series, reference_of
 from fluxbench.records.schema import BURST, SUSTAINED, Timing
 from fluxbench.stats.converged import MEDIAN_WITHIN, RATIO_WITHIN, sustained_within
 from fluxbench.stats.intervals import Estimate, mean_ratios, means, medians, quotients
+from fluxbench.worker.request import LAUNCHING_FROM
 
 
 def timings_of(
@@ -55,7 +56,6 @@ _ENOUGH = 3  # of which a workload has times where more measured others of the v
 _SLOW = 1.5  # over the reference's time
 # Times as wide as it must be, after three processes: two more halve such an interval, and decide nothing.
 _HOPELESS = 10
-_LAUNCHING = 0.85  # of a call's time in burst
 
 
 class Width(NamedTuple):
@@ -147,14 +147,14 @@ def _by_rounds(
     ratios = medians([quotients(samples[name], beside[name]) for name in sides], winsorized=winsorized, apart=apart)
     for name, middle, ratio in zip(sides, middles, ratios, strict=True):
         series = [each for each, _ in sides[name]]
-        timing = _timing(variant, references[name], series, samples[name], beside[name], middle, ratio)
-        yield name, msgspec.structs.replace(timing, winsorized=winsorized)
+        of = variant, references[name], series, samples[name], beside[name], middle, ratio
+        yield name, _timing(*of, winsorized=winsorized)
 
 
 def _launches(processes: Sequence[Series]) -> bool:
     """Whether launching a call takes the host about as long as the call: its times scatter as the host's do."""
     shares = [one.launch_ms / median(one.ranked()) for one in processes if one.launch_ms is not None and one.calls == 1]
-    return bool(shares) and median(shares) >= _LAUNCHING
+    return bool(shares) and median(shares) >= LAUNCHING_FROM
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,7 +217,7 @@ def _sustained(cell: Mapping[str, Mapping[str, _Loaded]]) -> dict[tuple[str, str
 
 def _rounded(samples_ms: Sequence[float]) -> tuple[float, ...]:
     """Return samples as a record holds them, so that all else of it follows from what it holds."""
-    return tuple(round(sample, 6) for sample in samples_ms)
+    return tuple(round(sample, series.DIGITS_MS) for sample in samples_ms)
 
 
 def _timing(
@@ -228,6 +228,8 @@ def _timing(
     reference_ms: Sequence[tuple[float, ...]],
     middle: Estimate,
     ratio: Estimate,
+    *,
+    winsorized: bool = False,
 ) -> Timing:
     """Return the timing of one regime at a workload; the reference's own ratio is 1, without a width."""
     is_reference = variant == reference
@@ -240,6 +242,7 @@ def _timing(
         reference_variant=reference,
         ratio=ratio.value,
         ratio_ci95=(ratio.low, ratio.high),
+        winsorized=winsorized,
         discarded=sum(len(each.counts) - sum(each.counts) for each in series),
         converged=_within(ratio, RATIO_WITHIN) and _within(middle, MEDIAN_WITHIN),
     )

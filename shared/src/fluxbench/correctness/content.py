@@ -6,14 +6,13 @@ import os
 import random
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import torch
 
 from fluxbench import operations
 from fluxbench.correctness.allowance import error_scales
 from fluxbench.correctness.case import Case, some_tokens, stored
-from fluxbench.correctness.derived import Derived, Expected
+from fluxbench.correctness.derived import Derived, Expected, Origin
 from fluxbench.operations.protocol import KnowsRows, KnowsSymmetries, Tensors
 from fluxbench.operations.workload import Shape, Workload
 
@@ -57,8 +56,8 @@ class Content:
         seed = os.urandom(16)
         inputs, rows = operation.varied(shape, self.inputs, self.expected, positions, random.Random(seed))
         rows = {name: x.double() for name, x in rows.items()}
-        expected = Derived(operation, shape, self.expected, seed) if whole else None
-        return Content(inputs, positions, rows, expected, origin=Origin(self, operation, seed))
+        origin = Origin(self, operation, shape, seed)
+        return Content(inputs, positions, rows, Derived(origin) if whole else None, origin=origin)
 
     def scales(self, case: Case, *, whole: bool) -> Tensors | None:
         """Return error scales, see `Case.scales`, of its outputs: of all their rows or of the known ones.
@@ -73,8 +72,7 @@ class Content:
         if of_origin is None:
             return None
         if missing := {name: x for name, x in of_origin.items() if name in names and name not in known}:
-            rng = random.Random(self.origin.seed)
-            known.update(self.origin.operation.varied_scales(case.shape, missing, positions or {}, rng))
+            known.update(self.origin.scales(missing, positions or {}))
         return {name: known[name] for name in names}
 
     def as_case(self, case: Case) -> Case:
@@ -91,14 +89,6 @@ class Content:
 
         expected = self.expected and rest(self.expected)
         return Content(self.inputs, rest(self.positions), rest(self.rows), expected, self.known_scales, self.origin)
-
-
-class Origin(NamedTuple):
-    """The content from which another follows, by the symmetries of an operation that a generator of this seed draws."""
-
-    content: Content
-    operation: KnowsSymmetries
-    seed: bytes
 
 
 def positions_in(case: Case) -> Tensors:

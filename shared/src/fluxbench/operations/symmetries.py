@@ -47,9 +47,8 @@ class _Symmetry:
     def __init__(self, call: AttentionCall, rng: random.Random, device: torch.device) -> None:
         import torch
 
-        generator = torch.Generator().manual_seed(
-            rng.getrandbits(63)
-        )  # of the host: for an order a GPU runs many kernels
+        # Of the host: for an order a GPU runs many kernels.
+        generator = torch.Generator().manual_seed(rng.getrandbits(63))
 
         def order(count: int, *, mixed: bool = True) -> torch.Tensor:
             return torch.randperm(count, generator=generator) if mixed else torch.arange(count)
@@ -82,10 +81,8 @@ class _Symmetry:
         }  # fmt: skip
         factors = {name: each.repeat_interleave(group) for name, (_, each) in of_queries.items()}
         factors |= {name: each for name, (_, each) in of_keys.items()}
-        self._of_queries, self._dims = (
-            of_queries.keys(),
-            {name: dims for name, (dims, _) in (of_queries | of_keys).items()},
-        )
+        self._of_queries = of_queries.keys()
+        self._dims = {name: dims for name, (dims, _) in (of_queries | of_keys).items()}
         self._moved, self._by = _moved(orders, device), _moved(factors, device)
 
     def of(self, name: str, x: torch.Tensor, rows: torch.Tensor | None = None) -> torch.Tensor:

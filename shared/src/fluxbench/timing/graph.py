@@ -13,9 +13,8 @@ import torch
 from fluxbench.timing.burst import copies
 from fluxbench.timing.memory import is_out_of_memory
 
-AGREE_WITHIN = (
-    0.01  # relative L2 difference of a replayed and a launched call: kernels that sum atomically vary a little
-)
+# Relative L2 difference of a replayed and a launched call: kernels that sum atomically vary a little.
+AGREE_WITHIN = 0.01
 # Where less than this share of a GPU is free, or less than torch keeps for later, that is given back before a capture,
 # which cannot use it: a call needs no more than one has left just before. Not before each one, as `torch.cuda.graph`
 # does: many short ones would mostly wait for the driver.

@@ -83,16 +83,16 @@ def sustain(
 ) -> Block:
     """Load the device with one variant until its speed has settled and is known, or the time cap is reached.
 
-    It is called at all of its workloads in turn, so that each sees the same clocks. Settled is: after `warm_up_s`,
-    two stretches in succession whose means agree within `settled_within`. `given` says what is called with.
-    `launches` makes the calls of a turn (`one_by_one` where it is not given). `idle`: those of each workload begin
-    on an idle device, see `timing.burst.burst`. `replays`: `launches` are graphs of long calls, each of which is
-    replayed in a window for nearly once or several times `Plan.replay_s`; turns of one replay each are made before
-    the first window, until `warm_up_s` are over. In either case a window begins when the one before it is over.
-    Where neither is given, a GPU's window begins with a call that is not timed, in case the device waits for it,
-    and is launched before the one before it is over. `leads`: the workloads of these calls, in turn; all where none
-    are given. Where a device is slowed by its heat in a window, it rests for `Plan.rest_of_hot_s` and its warm-up
-    begins again, to which all windows so far belong; up to six times. All durations are those that were measured.
+    It is called at all of its workloads in turn, so that each sees the same clocks. Settled is: after `warm_up_s`, two
+    stretches in succession whose means agree within `settled_within`. `given` says what is called with. `launches`
+    makes the calls of a turn (`one_by_one` where it is not given). `idle`: those of each workload begin on an idle
+    device, see `timing.burst.burst`. `replays`: `launches` are graphs of long calls, each of which is replayed in a
+    window for nearly once or several times `Plan.replay_s`; turns of one replay each are made before the first window,
+    until `warm_up_s` are over. In either case a window begins when the one before it is over. Where neither is given, a
+    GPU's window begins with a call that is not timed, in case the device waits for it, and is launched before the one
+    before it is over. `leads`: the workloads of these calls, in turn; all where none are given. Where a device is
+    slowed by its heat in a window, it rests for `Plan.rest_of_hot_s` and its warm-up begins again, to which all windows
+    so far belong; up to six times. All durations are those that were measured.
     """
     launches = launches or {workload: one_by_one(call) for workload, call in calls.items()}
     in_turn = {workload: calls_in_a_window(call_s[workload], plan) for workload in calls}

@@ -41,7 +41,8 @@ class TrialBlock:
     ) -> None:
         """`returned` gets what calls return. `replays`: as `Trial` has it."""
         self._idle = any(bound.idle for bound in calls.values())
-        names = by_memory(calls, workloads) if self._idle else list(calls)
+        self._by_memory = by_memory(calls, workloads)
+        names = self._by_memory if self._idle else list(calls)
         self._calls = {name: calls[name] for name in names}
         self._timed = {name: calls[name].call for name in names}
         self._workloads, self._returned, self._stopwatch = workloads, returned, stopwatch
@@ -64,7 +65,7 @@ class TrialBlock:
             given = self._rotations(1)
             counts = {name: calls_in_a_window(self._call_s[name], self._plan) for name in self._calls}
             turns = {name: given[name].turn(1 + counts[name])[1:] for name in self._calls}
-            ascending = {name: self._timed[name] for name in by_memory(self._calls, self._workloads)}
+            ascending = {name: self._timed[name] for name in self._by_memory}
             within = {name: self._workloads[name].replays_within for name in ascending}
             graphs = captured_by_name(ascending, turns, self._stopwatch.device, long=self._idle, within=within)
             self._graphs = {name: graphs[name] for name in self._calls}
@@ -89,7 +90,7 @@ class TrialBlock:
         self._block = sustain(
             self._stopwatch, self._timed, self._call_s, self._given, plan, self._graphs,
             idle=self._idle and launched, replays=self._idle and not launched,
-            leads=() if launched else by_memory(self._calls, self._workloads)[:1],  # beside graphs of as much memory
+            leads=() if launched else self._by_memory[:1],  # beside graphs of as much memory
         )  # fmt: skip
         self._see_changes()
         return self._block

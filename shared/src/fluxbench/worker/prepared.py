@@ -67,7 +67,8 @@ class PreparedWorkload:
         take seconds, all processes have the same seed: `cases` are kept for any later process, `contents` for those of
         this cell, or of this build. Of a call with more scores than `whole_up_to` rows are judged, on the first kind
         of inputs alone. `one_reference`: contents follow from the case. `known`: yardsticks of the first kind. Of a
-        process that `judges` no call before it is timed, the case is one of the contents, so that it has one reference.
+        process that `judges` no call before it is timed, the case is one of the contents: attention then has one whole
+        reference.
         """
         operation = operations.find(workload.operation)
         first, *others = operation.input_kinds

@@ -48,6 +48,7 @@ class Told(TypedDict):
 
 
 Yardsticks = dict[str, dict[str, Told]]  # by workload and precision class
+LAUNCHING_FROM = 0.85  # of a call's time that the host takes to launch it: the device may wait for it
 ALONE = 1  # `Effort.held_bytes` with which a process holds one workload at a time
 
 

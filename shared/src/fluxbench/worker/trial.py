@@ -36,12 +36,12 @@ from fluxbench.variants._base import Variant, part_of
 from fluxbench.worker.block import TrialBlock
 from fluxbench.worker.failures import Wrong
 from fluxbench.worker.prepared import PreparedWorkload, cheapest
+from fluxbench.worker.request import LAUNCHING_FROM
 from fluxbench.worker.returned import Returned
 from fluxbench.worker.rows import Rows, call_largest, take_memory, warm_s, warm_up
 
 _NO_WORKLOAD = ""  # that of the control kernel
 _PROFILED_OF_LONG = ((0.2, 2), (0.8, 1))  # seconds from which calls at all workloads are profiled fewer times
-_LAUNCHING = 0.85  # of a call that is as long as its launch, by this share or more, the time is the host's
 _DRAWN = 256  # calls of a CPU's rounds whose contents are drawn before; then they come again
 
 
@@ -243,7 +243,7 @@ class Trial:
         def fresh(workload: str) -> Tensors:
             return fresh_inputs(self.workloads[workload].workload, self.stopwatch.device)
 
-        of_launching = [name for name, ms in self._launch_ms.items() if ms > _LAUNCHING * 1e3 * self._call_s[name]]
+        of_launching = [name for name, ms in self._launch_ms.items() if ms > LAUNCHING_FROM * 1e3 * self._call_s[name]]
         calls = {name: bound for name, bound in self.calls.items() if not (bound.idle and name in of_launching)}
         launch_s = {name: self._launch_ms[name] / 1e3 for name in calls}
         return repeated_over_new(self.stopwatch, calls, self._contents, fresh, launch_s, self.rng)

@@ -7,7 +7,7 @@ from functools import partial
 
 from fluxbench.analysis.groups import timing_of
 from fluxbench.analysis.language import STANDARD, Step, profiles
-from fluxbench.analysis.launching import KERNELS_FROM, LAUNCHING_FROM, is_launching
+from fluxbench.analysis.launching import KERNELS_FROM, is_launching
 from fluxbench.core.formatting import count, number, plus_minus
 from fluxbench.operations.language import OPTIMIZER
 from fluxbench.operations.language_sets import PASSES, TRAINING
@@ -20,6 +20,7 @@ from fluxbench.report.sentences import INTERVALS, capitalized, conditions, facto
 from fluxbench.report.tables import Rows, estimate_cells, time_cells
 from fluxbench.report.tables.layer_parts import parts_ms
 from fluxbench.stats.intervals import Estimate
+from fluxbench.worker.request import LAUNCHING_FROM
 
 Passes = Mapping[str, Step]  # of one size and length, by operation
 Profiles = Mapping[tuple[str, int], Passes]

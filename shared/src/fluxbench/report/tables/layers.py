@@ -14,7 +14,7 @@ from fluxbench.operations.words import describe
 from fluxbench.records.schema import Record
 from fluxbench.records.status import Status
 from fluxbench.report import legend
-from fluxbench.report.blocks import Block, Column, Fold, Paragraph, Row, Table
+from fluxbench.report.blocks import Block, Column, Fold, Name, Paragraph, Row, Table
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import INTERVALS, capitalized, conditions, factor, statistic
 from fluxbench.report.tables import Rows, ends, estimate_cells, time_cells
@@ -22,6 +22,7 @@ from fluxbench.report.tables.not_passed import not_passed
 from fluxbench.stats.intervals import Estimate
 from fluxbench.variants import label
 
+_IN_ORDER = (TOTAL, *(which for which in PASSES.values() if which != TOTAL))  # a narrow page cuts the last columns
 OPEN = 4  # layers whose tables are open; those of today's models come first
 _UNDER, _OVER = " <", " >"
 _OF_SUM = (
@@ -79,7 +80,7 @@ def _lead(found: Sequence[Layer]) -> str:
 def _fastest(found: Sequence[Layer]) -> Table:
     heads = [f"speed over\n{label(other)}" for other in (EAGER, DEFAULT)]
     columns = [Column("layer", left=True), Column(f"{TOTAL}:\nfastest", left=True), *map(Column, heads)]
-    others = [which for which in PASSES.values() if which != TOTAL]
+    _, *others = _IN_ORDER
     body = []
     for layer in found:
         fastest = {which: layer.ranked(which)[:1] for which in PASSES.values()}
@@ -96,13 +97,8 @@ def _fastest(found: Sequence[Layer]) -> Table:
 
 
 def _of_layer(layer: Layer) -> Table:
-    by_pass = {which: (f"{which}\nms", "speed") for which in PASSES.values()}
-    heads = [
-        *by_pass.pop(TOTAL),
-        "total\n/ sum",
-        *itertools.chain(*by_pass.values()),
-    ]  # a narrow page cuts the last ones
-    columns = [Column("implementation", left=True), *map(Column, heads)]
+    by_pass = ((f"{which}\nms", "speed", *[f"{TOTAL}\n/ sum"] * (which == TOTAL)) for which in _IN_ORDER)
+    columns = [Column("implementation", left=True), *map(Column, itertools.chain(*by_pass))]
     timed = [record for which in PASSES.values() for record in layer.ranked(which)]
     notes = []
     if timed:
@@ -115,16 +111,15 @@ def _of_layer(layer: Layer) -> Table:
 
 
 def _row(layer: Layer, variant: str) -> Row:
-    cells: dict[str, tuple[str, str]] = {}
-    failed = False
-    for which in PASSES.values():
+    cells: list[str | Name] = [legend.name(variant)]
+    failed, whole = False, layer.total_over_sum(variant)
+    for which in _IN_ORDER:
         group = layer.passes.get(which)
         record = group.find(variant, group.longest) if group else None
-        cells[which] = _time(record), _speed(layer, variant, EAGER, which)
+        cells += [_time(record), _speed(layer, variant, EAGER, which)]
+        cells += [_marked(whole) if whole else "-"] * (which == TOTAL)
         failed |= record is None or record.status is not Status.PASSED
-    whole = layer.total_over_sum(variant)
-    of_both = (*cells.pop(TOTAL), _marked(whole) if whole else "-")
-    return Row((legend.name(variant), *of_both, *itertools.chain(*cells.values())), failed)
+    return Row(tuple(cells), failed)
 
 
 def _time(record: Record | None) -> str:
@@ -148,7 +143,7 @@ def _marked(whole: Estimate) -> str:
 
 def _by_total(layer: Layer) -> list[str]:
     """Return the variants that passed some pass, the fastest in both first, then by forward, then by backward."""
-    return list(dict.fromkeys(record.variant for which in (TOTAL, *PASSES.values()) for record in layer.ranked(which)))
+    return list(dict.fromkeys(record.variant for which in _IN_ORDER for record in layer.ranked(which)))
 
 
 def _span(values: Sequence[float]) -> str:
