@@ -33,7 +33,7 @@ def test_where_the_first_is_not_measurably_faster_than_the_baseline_none_is_name
     wide = [DEFAULT, record("a", sustained_ms=0.88, ci=0.3), record("c", sustained_ms=0.9, ci=0.3)]
     assert said(*wide) == (
         "Of 3 exact kernels measured here none is measurably faster than PyTorch's default. "
-        "a and c may be faster: too uncertain to tell."
+        "a and c may be faster or slower: too uncertain to tell."
     )
     assert not any("Use a" in block.text() or "Use c" in block.text() for block in verdict.blocks(wide, "X"))
     beside = [record("torch_flash", ci=0.3), record("torch_cudnn", sustained_ms=1.3, ci=0.3)]

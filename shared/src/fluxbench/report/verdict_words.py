@@ -69,7 +69,7 @@ def _exact(verdict: Verdict) -> str:
     if verdict.default_is_level:
         others = [record for record in exact if record.kernel != DEFAULT]
         level = f" {_names(others)} {'ties' if len(others) == 1 else 'tie'} with it." if others else ""
-        faster = f" {_names(unsure_too)} may be faster: too uncertain to tell." if unsure_too else ""
+        faster = f" {_names(unsure_too)} may be faster or slower: too uncertain to tell." if unsure_too else ""
         return f"{_no_gain(verdict)}{level}{faster}"
     which = f"{_names(exact)} tie as fastest of {_field(verdict)}"
     if len(exact) == 1:
