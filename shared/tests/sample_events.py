@@ -16,6 +16,7 @@ from fluxbench.timing.telemetry import Reading
 
 REFERENCE = "torch_flash"
 ROUND_S, WINDOW_S = 0.1, 0.1
+FLASH = [{"name": "flash", "share": 1.0, "part": "attention"}]
 BLOCK_AFTER_S = 1.0  # from the begin of a trial to that of its block
 READY = {"event": "ready", "versions": {"torch": "2.13.0"}, "cpu_threads": 2}
 ERRORS = {
@@ -37,6 +38,19 @@ def failed(variant: str, workload: str = TINY.name, **fields: Any) -> dict[str, 
     """Return the event that a variant was wrong."""
     status = {"status": "INCORRECT", "reason": "it is wrong"}
     return {"event": "failed", "variant": variant, "workload": workload, **status, **fields}
+
+
+def profiled(
+    variant: str,
+    workload: str = TINY.name,
+    kernels: Sequence[Mapping[str, Any]] = FLASH,
+    times: Sequence[Any] | None = None,
+    names: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """Return the event of which kernels ran in a call, all of them unless there are `names`."""
+    ran = [kernel["name"] for kernel in kernels] if names is None else [*names]
+    of = {"event": "profiled", "variant": variant, "workload": workload}
+    return {**of, "kernels": [*kernels], "names": ran, "times": times}
 
 
 def timed(
@@ -81,8 +95,9 @@ def timed(
             "times": [[began + ROUND_S * i, began + ROUND_S * (i + 0.5)] for i in range(len(burst_ms))],
         }
     if cupti is not None:
-        kernels = [{"name": "flash", "share": 1.0, "part": "attention"}]
-        event["cupti"] = {name: (*pair, {"attention": pair[0]}, kernels) for name, pair in cupti.items()}
+        event["profiled"] = {
+            name: profiled(variant, name, FLASH, [*pair, {"attention": pair[0]}, FLASH]) for name, pair in cupti.items()
+        }
     if block_ms is not None:
         start = began + BLOCK_AFTER_S
         event["block"] = {

@@ -12,7 +12,7 @@ from workers import events_of, honest, register, variant
 
 from fluxbench.bench.events import Event
 from fluxbench.timing.profiler import KernelTimes
-from fluxbench.worker import trial, worker
+from fluxbench.worker import profiling, worker
 from fluxbench.worker.request import Request
 
 NAMES = ("one", "two", "torch_math")
@@ -24,7 +24,9 @@ def like_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     small_control(monkeypatch)
     monkeypatch.setattr(worker, "Stopwatch", lambda *_: LikeAGPU())
     times = KernelTimes(1.0, 1.0, {"attention": 1.0}, [])
-    monkeypatch.setattr(trial, "times_of_bound", lambda bounds, *_: dict.fromkeys(bounds, times))
+    monkeypatch.setattr(profiling, "times_of_bound", lambda bounds, *_: dict.fromkeys(bounds, times))
+    asked = lambda self, variant, workload: variant in self.variants and self.is_full(workload)  # noqa: E731
+    monkeypatch.setattr(Request, "profiles", asked)
 
 
 def measured(monkeypatch: pytest.MonkeyPatch, **request: Any) -> list[Event]:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from sample_events import ERRORS, READY, checked, failed, parsed, timed
+from sample_events import ERRORS, READY, checked, failed, parsed, profiled, timed
 
 from fluxbench.bench import events
 from fluxbench.bench.events import Checked, Failed, Probed, ProbeResult, Rates, Ready, Timed
@@ -40,7 +40,8 @@ def test_events_are_typed_values() -> None:
     taken = parsed(ANY)
     assert isinstance(taken, Timed)
     assert taken.burst is not None
-    assert taken.cupti["tiny"] == (0.9, 1.0, {"attention": 0.9}, (FLASH,))
+    assert taken.profiled["tiny"].times == (0.9, 1.0, {"attention": 0.9}, (FLASH,))
+    assert taken.profiled["tiny"].names == ["flash"]
     assert taken.burst.times[1] == pytest.approx((0.1, 0.15))
     rates = parsed({"event": "rates", "rates": {"matmul_size": 8192, "event_us": 1.5}})
     assert isinstance(rates, Rates)
@@ -69,7 +70,8 @@ def test_events_are_typed_values() -> None:
         changed(ANY, "burst.samples_ms", [1.0]),
         changed(ANY, "burst.times", [[0.0]]),
         changed(ANY, "process", "0"),
-        changed(ANY, "cupti", {"tiny": [0.9, 1.0]}),
+        changed(ANY, "profiled", {"tiny": [0.9, 1.0]}),
+        {**profiled("flex"), "times": [0.9, 1.0]},
         {key: value for key, value in ANY.items() if key != "slept_s"},
         failed("flex", status="BROKEN"),
         failed("flex", flag={"kind": "odd"}),

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
 import pytest
 from fakes import GPU, TINIER, TINY, tokens
 from recorded import CELL, NO_ENERGY, PROCESS_S, flag, of_process, record, regimes, reported, seen
-from sample_events import BLOCK_AFTER_S, ERRORS, READY, REFERENCE, checked, collected, failed, timed
+from sample_events import BLOCK_AFTER_S, ERRORS, READY, REFERENCE, checked, collected, failed, profiled, timed
 
 from fluxbench.bench import recording
 from fluxbench.bench.recording import Context
 from fluxbench.records.line import parse
+from fluxbench.records.method import METHOD_VERSION
 from fluxbench.records.schema import BURST, SUSTAINED, Cupti, Flag, Memory, Record, Telemetry
 from fluxbench.records.status import FlagKind, Status
 from fluxbench.stats.intervals import mean_ratios, means, medians, quotients
@@ -60,18 +61,19 @@ def test_sustained_times_are_means_and_all_of_a_timing_follows_from_samples_of_i
 def recorded_with(
     kernels: list[dict[str, Any]],
     ran: list[str],
-    cupti: Mapping[str, tuple[float, float]] | None = None,
+    times: Sequence[Any] | None = None,
     later: list[str] | None = None,
 ) -> Record:
-    """Return the record of a variant of which these kernels ran when it was checked, and those in its third process.
+    """Return the record of a variant of which these kernels ran in its first process, and those in its third one.
 
-    `later`: in the second one, if they are others than those that were checked.
+    `times`: what they took in the first. `later`: the names in the second one, if they are others.
     """
-    events: list[Any] = [checked("flex", kernels=kernels)]
+    events: list[Any] = [checked("flex")]
     for process in range(3):
-        own = timed("flex", process, began=100.0 * process + 50, cupti=None if process else cupti)
-        own["kernels"] = {TINY.name: ran if process == 2 else later or [kernel["name"] for kernel in kernels]}
-        events += [READY, timed(REFERENCE, process, began=100.0 * process), own]
+        own = timed("flex", process, began=100.0 * process + 50)
+        names = ran if process == 2 else later if process else None
+        told = profiled("flex", TINY.name, kernels, None if process else times, names)
+        events += [READY, timed(REFERENCE, process, began=100.0 * process), own, told]
     context = Context(cell=CELL, device=GPU, processes=3, fingerprint={}, measured_at="", powers={})
     [made] = recording.of_cell(collected(events), ["flex"], [TINY], context)
     return made
@@ -125,19 +127,23 @@ def test_of_a_layer_the_kernel_of_the_attention_alone_is_the_same_in_every_proce
     assert recorded_with(kernels, ran).reason == said
 
 
-@pytest.mark.parametrize(("checked_one", "profiled", "ran"), [("a", "flash", "flash"), ("flash", "flash", "a")])
-def test_what_is_checked_and_what_is_profiled_run_in_every_process(checked_one: str, profiled: str, ran: str) -> None:
-    kernels = [{"name": checked_one, "share": 1.0, "part": "attention"}]
-    made = recorded_with(kernels, [ran], cupti={TINY.name: (0.79, 0.8)}, later=[profiled])
-    assert made.status is Status.ERROR
-    assert "ran in the first process" in str(made.reason)
-
-
-def test_shares_of_kernels_are_of_a_call_that_had_the_device_alone() -> None:
+def test_shares_of_kernels_are_of_calls_that_had_the_device_alone() -> None:
     kernels = [{"name": name, "share": share, "part": part} for name, share, part in SHARES]
-    alone = recorded_with(kernels, [], cupti={TINY.name: (0.79, 0.8)})
-    assert [(each.name, each.share) for each in alone.kernels] == [("flash", 1.0)]
+    alone = [{**kernel, "share": share} for kernel, share in zip(kernels, (0.1, 0.6, 0.3), strict=True)]
+    made = recorded_with(kernels, ["flash"], times=[0.79, 0.8, {"attention": 0.79}, alone[1:]], later=["flash"])
+    assert [(each.name, each.share) for each in made.kernels] == [("flash", 0.6), ("combine", 0.3)]
     assert [each.name for each in recorded_with(kernels, []).kernels] == ["copy", "flash", "combine"]
+
+
+def test_where_the_first_process_saw_no_kernel_the_next_one_is_what_others_are_compared_with() -> None:
+    events: list[Any] = [checked("flex")]
+    for process, name in enumerate(("", "flash", "math")):
+        kernels = [{"name": name, "share": 1.0, "part": "attention"}] if name else []
+        own = timed("flex", process, began=100.0 * process + 50), profiled("flex", TINY.name, kernels)
+        events += [READY, timed(REFERENCE, process, began=100.0 * process), *own]
+    context = Context(cell=CELL, device=GPU, processes=3, fingerprint={}, measured_at="", powers={})
+    [made] = recording.of_cell(collected(events), ["flex"], [TINY], context)
+    assert (made.status, made.reason) == (Status.ERROR, "flash ran in the first process, math in process 3")
 
 
 @pytest.mark.parametrize("apart", [False, True])
@@ -168,7 +174,7 @@ def test_a_record_names_what_it_is_of() -> None:
     assert (made.notebook, made.cell, made.workload, made.measured_at) == ("flux", "sdpa", TINY, "2026-01-31T12:00:00Z")
     assert made.memory == Memory(**memory)
     assert (made.peak_memory_bytes, made.compile_s, made.graph_breaks, made.detail) == (7, 1.5, 2, "plan 7")
-    assert (made.method_version, made.fingerprint) == (10, {"a": "b"})
+    assert (made.method_version, made.fingerprint) == (METHOD_VERSION, {"a": "b"})
     assert made.versions == {"torch": "2.13.0", "driver": GPU.driver}
     assert made.errors["out"].rel_l2 == ERRORS["rel_l2"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from sample_events import READY, REFERENCE, checked, collected, parsed, timed
 from fluxbench.bench import recording, timings
 from fluxbench.bench.recording import Context
 from fluxbench.device.model import Device
+from fluxbench.records.method import METHOD_VERSION
 from fluxbench.records.status import Status
 from fluxbench.stats.converged import sustained_within
 
@@ -129,14 +129,8 @@ def test_how_well_sustained_means_are_known_can_be_asked_while_a_cell_is_measure
     assert [sustained_within(ratio) for ratio in (0.5, 1.05, 1.06)] == [0.005, 0.005, 0.015]
 
 
-@pytest.mark.parametrize(
-    ("notebook", "device", "versions"),
-    [("flux", GPU, (10, 11)), ("backward", GPU, (11, 11)), ("flux", CPU, (10, 10)), ("backward", CPU, (10, 10))],
-)
-def test_cells_of_a_notebook_have_one_method_version(notebook: str, device: Device, versions: tuple[int, int]) -> None:
-    """A cell of one workload has that of the others, whose burst rounds have parts."""
-    cell = dataclasses.replace(CELL, notebook=notebook)
-    context = Context(cell=cell, device=device, processes=3, fingerprint={}, measured_at="", powers={})
-    for workloads, version in zip(((TINY, tokens("alike", 128)), (TINY, TINIER)), versions, strict=True):
-        made = recording.of_cell(collected([READY]), ["flex"], workloads, context)
-        assert {one.method_version for one in made} == {version}
+@pytest.mark.parametrize(("device", "version"), [(GPU, METHOD_VERSION), (CPU, 10)])
+def test_a_change_of_how_a_gpu_is_timed_leaves_the_method_version_of_a_cpu(device: Device, version: int) -> None:
+    context = Context(cell=CELL, device=device, processes=3, fingerprint={}, measured_at="", powers={})
+    made = recording.of_cell(collected([READY]), ["flex"], (TINY, TINIER), context)
+    assert {one.method_version for one in made} == {version}

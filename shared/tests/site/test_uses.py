@@ -15,7 +15,7 @@ from sites import CPU, H200, HOSTILE, believe, record, write
 
 from fluxbench.analysis.uses import USES, Representative
 from fluxbench.operations import sets
-from fluxbench.records.method import METHOD_VERSION, of_any_length
+from fluxbench.records.method import METHOD_VERSION
 from fluxbench.records.schema import BURST, Flag, KernelShare, Record
 from fluxbench.records.status import FlagKind, Status
 from fluxbench.site.collect import collect
@@ -260,7 +260,7 @@ def test_pages_of_different_torch_method_or_device_say_so(tmp_path: Path) -> Non
     assert same.differences == ""
     assert differing.differences == (
         "Compare numbers of one workload only, since the pages differ: device NVIDIA H200 (flux), AMD EPYC (backward); "
-        f"torch 2.9.0 (flux), 2.8.0 (backward); method version {of_any_length(METHOD_VERSION)} (flux), 7 (backward)."
+        f"torch 2.9.0 (flux), 2.8.0 (backward); method version {METHOD_VERSION} (flux), 7 (backward)."
     )
     assert [names(answer) for use in differing.uses for answer in use.answers] == [
         [("FlashAttention-2 (SDPA)", "")]

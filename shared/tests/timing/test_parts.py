@@ -12,9 +12,6 @@ from fakes import tokens
 
 from fluxbench.correctness.contents import Contents
 from fluxbench.operations.protocol import Bound
-from fluxbench.operations.sets import named
-from fluxbench.records import method
-from fluxbench.studies import certificate, flux
 from fluxbench.timing.burst import burst
 from fluxbench.timing.parts import Key, in_parts, parts_of
 from fluxbench.timing.stopwatch import Stopwatch
@@ -34,13 +31,6 @@ def test_workloads_of_up_to_twice_the_operations_are_one_part_and_the_fewest_com
     both = tokens("one", 1024), tokens("its-training", 1024, "attention_training")
     assert parts_of(both) == {"one": 0, "its-training": 1}
     assert parts_of([]) == {}
-
-
-def test_notebooks_whose_method_version_is_that_of_calls_of_one_length_have_such_calls() -> None:
-    for notebook, study in (("flux", flux.STUDY), ("certificate", certificate.STUDY)):
-        workloads = named(study.sets["any"])
-        assert method.present(notebook, on_gpu=True, in_parts=any(parts_of(workloads).values())) == 10
-    assert method.present("scaling", on_gpu=True, in_parts=False) == method.METHOD_VERSION
 
 
 def test_calls_of_a_part_are_in_random_order_and_those_of_no_workload_in_the_first() -> None:

@@ -26,57 +26,25 @@ from workers import (
 
 from fluxbench.bench.events import Failed
 from fluxbench.operations.protocol import Attention
-from fluxbench.worker import taking
 from fluxbench.worker.request import Request
 from fluxbench.worker.trial import Trial
 
 
 @pytest.mark.parametrize("names", [("torch_native",), ("torch_math",)])
-def test_calls_are_repeated_and_profiled_of_the_cell_s_own_variants_alone(
+def test_calls_are_repeated_of_the_cell_s_own_variants_alone(
     monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]
 ) -> None:
-    seen: list[tuple[str, str]] = []
+    seen: list[str] = []
 
-    def noted(step: str) -> Any:
-        def note(trial: Trial, *rest_s: float) -> dict[str, float]:
-            seen.append((step, trial.name))
-            return {}
-
-        return note
+    def note(trial: Trial) -> dict[str, float]:
+        seen.append(trial.name)
+        return {}
 
     small_cache(monkeypatch)
-    for step in ("repeat", "cupti"):
-        monkeypatch.setattr(Trial, step, noted(step))
+    monkeypatch.setattr(Trial, "repeat", note)
     asked = Request(device="cpu", workloads=(TINIER,), variants=names, references=("torch_math",), sustained=False)
     events_of(asked, QUICK)
-    assert seen == [("repeat", names[0]), ("cupti", names[0])]
-
-
-@pytest.mark.parametrize(("before_s", "repeated_s", "rest_s"), [(0.4, 0.0, 0.1), (0.01, 0.4, 0.1), (0.01, 0.0, 0.05)])
-def test_profiled_calls_follow_a_rest_for_the_longer_of_what_was_called_before(
-    monkeypatch: pytest.MonkeyPatch, before_s: float, repeated_s: float, rest_s: float
-) -> None:
-    now, rests = [10.0], list[float]()
-
-    class Measured:
-        name, calls, plan = "made_up", {"tiny": None}, QUICK
-
-        def at(self, some: list[str]) -> Measured:
-            return self
-
-        def repeat(self) -> dict[str, float]:
-            now[0] += repeated_s
-            return {}
-
-        def cupti(self, rest_s: float) -> dict[str, float]:
-            rests.append(rest_s)
-            return {}
-
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
-    request = Request(device="cuda", workloads=(TINY,), variants=("made_up",), references=("torch_math",))
-    burst = {"calls": {}, "times": [(0.0, 2.0), (3.0, 3.0 + before_s)]}
-    taking.looked_at(Measured(), request, burst)  # type: ignore[arg-type]
-    assert rests == [pytest.approx(rest_s)]
+    assert seen == [names[0]]
 
 
 def test_a_reference_that_was_wrong_in_the_first_process_is_not_taken_for_a_right_one_in_later_ones(

@@ -141,22 +141,3 @@ def test_kernels_are_looked_at_where_the_first_process_has(
     of_both = {"workloads": (TINY, TINIER), "variants": ("made_up",), "references": ("torch_math",)}
     asked = Request(device=device, process=1, effort=Effort(fully=("tiny",)), **of_both)  # type: ignore[arg-type]
     assert asked.profiles(variant, workload) is profiled
-
-
-@pytest.mark.parametrize("process", [0, 1])
-def test_a_later_process_tells_which_kernels_run_where_the_first_has_looked(
-    monkeypatch: pytest.MonkeyPatch, process: int
-) -> None:
-    asked: set[tuple[str, str]] = set()
-
-    def profiles(_: Request, variant: str, workload: str) -> bool:
-        asked.add((variant, workload))
-        return variant == "made_up"
-
-    monkeypatch.setattr(Request, "profiles", profiles)  # as on a GPU, of one of the two
-    seen = given(monkeypatch, honest, process=process, thorough_in=0)
-    kernels = {trial.variant: trial.kernels for trial in trials(seen)}
-    assert asked == ({("made_up", "tiny"), ("torch_math", "tiny")} if process else set())
-    assert kernels["torch_math"] == {}
-    assert bool(kernels["made_up"]) == bool(process)
-    assert all(any("aten::" in name for name in names) for names in kernels["made_up"].values())

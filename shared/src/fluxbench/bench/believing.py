@@ -60,11 +60,11 @@ def doubt(collected: Collected, taken: Sequence[ProcessSeries], workload: str, *
     return None
 
 
-def another_kernel(checked: Sequence[KernelShare], ran: Sequence[str]) -> str | None:
-    """Return which kernel ran in the first process, which checks a variant, and which later, if these are two, or None.
+def another_kernel(first: Sequence[KernelShare], ran: Sequence[str]) -> str | None:
+    """Return which kernel ran in the first process and which in another one, if these are two, or None.
 
-    `checked` are the largest kernels of a call in the first process, with those of the attention, and `ran` the names
-    of all in a later one, largest first. Which of several short ones seems to be the largest is chance. So the largest
+    `first` are the largest kernels of a call in the first process, with those of the attention, and `ran` the names
+    of all in another one, largest first. Which of several short ones seems to be the largest is chance. So the largest
     of the first call and of its attention must be among those that ran, and the largest of these among the first call's
     unless more than those that are kept may have run there.
 
@@ -72,9 +72,9 @@ def another_kernel(checked: Sequence[KernelShare], ran: Sequence[str]) -> str | 
     chooses the products' kernels in each process, and which of a layer's many kernels seems to be the largest depends
     on who else uses the device.
     """
-    if not checked or not ran:
+    if not first or not ran:
         return None
-    known = sorted(checked, key=lambda each: -each.share)
+    known = sorted(first, key=lambda each: -each.share)
     attention = [each.name for each in known if each.part == ATTENTION][:1]
     has_products = any(each.part in (PROJECTIONS, PRODUCTS) for each in known)
     largest = [] if has_products else [known[0].name]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import msgspec
@@ -125,6 +125,8 @@ class Collected:
                 self.probed[event.variant] = event.found
             case events.Timed():
                 self.trials.append(Trial(event, self.workers))
+            case events.Profiled():
+                self._add_profiled(event)
         self.heard(event)
 
     def _add_versions(self, versions: dict[str, str]) -> None:
@@ -132,6 +134,15 @@ class Collected:
         self.versions = self.versions or versions
         if versions and versions != self.versions:
             self.others_versions = self.others_versions or versions
+
+    def _add_profiled(self, event: events.Profiled) -> None:
+        """Keep it with the latest trial of the variant at that workload, which is the same process's."""
+        for index, trial in reversed([*enumerate(self.trials)]):
+            timed = trial.timed
+            if timed.variant == event.variant and event.workload in timed.workloads and timed.burst:
+                profiled = {**timed.profiled, event.workload: event}
+                self.trials[index] = replace(trial, timed=msgspec.structs.replace(timed, profiled=profiled))
+                return
 
     def _add_checked(self, event: Checked) -> None:
         """Keep the first check of a pair, with what the thorough one alone looks at, which may be another."""

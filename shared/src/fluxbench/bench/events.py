@@ -174,6 +174,16 @@ class BlockSamples(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     launched_ms: dict[str, Positive] = {}
 
 
+class Profiled(_Event, frozen=True, kw_only=True, tag="profiled"):
+    """Which kernels ran in a call on a GPU like those that the process has timed."""
+
+    variant: str
+    workload: str
+    kernels: tuple[KernelShare, ...]  # the largest, and those of the attention
+    names: list[str]  # of all, largest first
+    times: KernelTimes | None  # of several calls, alone on the device; first process
+
+
 class Timed(_Event, frozen=True, kw_only=True, tag="timed"):
     """What one process took of one variant."""
 
@@ -183,10 +193,9 @@ class Timed(_Event, frozen=True, kw_only=True, tag="timed"):
     workloads: tuple[str, ...]  # at which it counts
     burst: BurstSamples | None = None  # None: of a reference without a record of its own
     block: BlockSamples | None = None  # None: burst samples alone were needed
-    cupti: dict[str, KernelTimes] = {}  # by workload; first process
-    unprofiled: tuple[str, ...] = ()  # workloads at which the profiler was not asked
+    unprofiled: tuple[str, ...] = ()  # workloads at which the profiler is not asked what kernels take
     repeated_over_new: dict[str, Positive] = {}  # by workload; first two processes, on a GPU
-    kernels: dict[str, list[str]] = {}  # all of a call, largest first, by workload; later processes, on a GPU
+    profiled: dict[str, Profiled] = {}  # by workload, on a GPU: what the process wrote of it later
     began: float
     took_s: NotNegative  # alone on the device
     slept_s: float
@@ -210,7 +219,7 @@ class Timed(_Event, frozen=True, kw_only=True, tag="timed"):
 
 
 class Probing(_Event, frozen=True, kw_only=True, tag="probing"):
-    """All is measured; a capability is tried."""
+    """All is timed; which kernels ran is looked at, or a capability is tried."""
 
 
 class ProbeResult(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -252,6 +261,7 @@ Event = (
     | Lacked
     | TrialBegan
     | Timed
+    | Profiled
     | Probing
     | Probed
     | Rates

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -23,7 +22,6 @@ from fluxbench.records import method
 from fluxbench.records.fingerprint import Fingerprint
 from fluxbench.records.schema import SUSTAINED, Flag, Record, Timing
 from fluxbench.records.status import FlagKind, Status
-from fluxbench.timing.parts import parts_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +49,7 @@ def of_cell(
     cell = series.of_cell(collected)
     timings = timings_of(cell, {workload.name: workload.operation for workload in workloads})
     wholes = {workload.name: whole_of(workload.operation) for workload in workloads}
-    version = method_version(context.cell.notebook, workloads, context.device)
+    version = method.present(on_gpu=context.device.kind == "cuda")
     for variant in names:
         taken, found_of = cell.get(variant, {}), timings.get(variant, {})
         needed = {
@@ -66,12 +64,6 @@ def of_cell(
             if context.early:
                 record = msgspec.structs.replace(record, flags=(*record.flags, Flag(kind=FlagKind.EARLY)))
             yield record
-
-
-def method_version(notebook: str, workloads: Iterable[Workload], device: Device) -> int:
-    """Return the method version of what a cell of a notebook measures at some workloads on a device now."""
-    in_parts = any(parts_of(workloads).values())
-    return method.present(notebook, on_gpu=device.kind == "cuda", in_parts=in_parts)
 
 
 def _needed(timings: Iterable[Mapping[str, Timing]], context: Context) -> int:
@@ -104,9 +96,10 @@ def _failure(
     checked = collected.checked.get((variant, workload.name))
     if taken and not context.early and not (checked and checked.thorough):
         return _Failure(Status.ERROR, "it was not checked on all kinds of inputs")
-    of_check, profiled = checked.kernels if checked else (), kernels_of(checked, workload.name, taken)
-    for kernels, each in itertools.product(dict.fromkeys((of_check, profiled)), taken):
-        if other := believing.another_kernel(kernels, each.trial.timed.kernels.get(workload.name, ())):
+    kernels = kernels_of(checked, workload.name, taken)
+    for each in taken:
+        profiled = each.trial.timed.profiled.get(workload.name)
+        if profiled and (other := believing.another_kernel(kernels, profiled.names)):
             return _Failure(Status.ERROR, f"{other} in process {each.trial.timed.process + 1}")
     if len(taken) < needed:
         reason = f"timed in {len(taken)} of {needed} processes; the reference variant failed in the others"

@@ -73,7 +73,7 @@ def _of_trial(trial: Trial, log: Log) -> Iterator[dict[str, Any]]:
                 "repeated_over_new": timed.repeated_over_new.get(workload),
                 "reference_ms": [round(sample, series.DIGITS_MS) for sample in timed.burst.reference_ms[workload]],
                 "launch_ms": rounds.launch_ms,
-                "kernels": timed.kernels.get(workload),
+                "kernels": timed.profiled[workload].names if workload in timed.profiled else None,
             }
             if workload in timed.burst.launched_ms:
                 places["launched_ms"] = timed.burst.launched_ms[workload]

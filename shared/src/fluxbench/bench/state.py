@@ -80,13 +80,14 @@ def _device_s(collected: Collected, taken: Sequence[ProcessSeries]) -> float:
 
 
 def kernels_of(checked: Checked | None, workload: str, taken: Sequence[ProcessSeries]) -> tuple[KernelShare, ...]:
-    """Return the largest kernels of a call, as it was profiled alone on the device, or else as it was checked.
+    """Return the largest kernels of a call: of several that had the device alone, or else of one.
 
-    Checks of several cells take turns on the device. A kernel that was interrupted then seems to take up to half of a
-    call, and may push others out of the largest.
+    Of one that did not, a kernel that was interrupted seems to take up to half of a call, and may push others out of
+    the largest. Of the first process in which the profiler saw any; of a CPU torch's operators in the check.
     """
-    if taken and (profiled := taken[0].trial.timed.cupti.get(workload)):
-        return profiled[-1]
+    every = [found for each in taken if (found := each.trial.timed.profiled.get(workload)) and found.kernels]
+    if every:
+        return every[0].times[-1] if every[0].times else every[0].kernels
     return checked.kernels if checked else ()
 
 
@@ -94,9 +95,10 @@ def _cupti(checked: Checked | None, workload: str, first: ProcessSeries) -> Cupt
     if checked and checked.clocks:  # of a CPU: one call by both
         wall_ms, profiler_ms = checked.clocks
         return Cupti(events_ms=wall_ms, kernels_ms=profiler_ms, span_ms=profiler_ms) if profiler_ms else None
-    if workload not in first.trial.timed.cupti:
+    profiled = first.trial.timed.profiled.get(workload)
+    if profiled is None or profiled.times is None:
         return None
-    kernels_ms, span_ms, parts_ms, _ = first.trial.timed.cupti[workload]
+    kernels_ms, span_ms, parts_ms, _ = profiled.times
     events_ms = median(first.trial.rounds.samples_ms[workload])
     return Cupti(events_ms=events_ms, kernels_ms=kernels_ms, span_ms=span_ms, parts_ms=parts_ms)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from uvnote.parser import CodeCell
 
-from fluxbench.bench import early, recording
+from fluxbench.bench import early
 from fluxbench.core.errors import SetupError, refusal
 from fluxbench.core.formatting import utc
 from fluxbench.core.settings import Settings
@@ -23,7 +23,7 @@ from fluxbench.notebook.execution import Place, run_cell
 from fluxbench.notebook.freshness import Freshness, State, depends_on
 from fluxbench.notebook.snapshot import Interrupted, Pending, Snapshot, StoppedError
 from fluxbench.notebook.store import Result, Run
-from fluxbench.records import fingerprint
+from fluxbench.records import fingerprint, method
 from fluxbench.records.status import Status
 
 _RELOAD_S = 10  # a browser that shows an unfinished page loads it again after so many seconds
@@ -175,8 +175,7 @@ class GrowingPage:
         records = result.records or ()
         if not records:
             return result
-        version = recording.method_version(records[0].notebook, (one.workload for one in records), self._device)
-        now = fingerprint.of_device(self._device), version
+        now = fingerprint.of_device(self._device), method.present(on_gpu=self._device.kind == "cuda")
         others = any(fingerprint.not_comparable((one.fingerprint, one.method_version), now) for one in records)
         return None if others else result
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-METHOD_VERSION = 11
-_OF_ONE_LENGTH = 10  # calls of about one length are taken as in that version
-_NOTEBOOKS_OF_ONE_LENGTH = {"flux", "certificate"}
+METHOD_VERSION = 12
+_OF_A_CPU = 10  # whose times are taken as in that version
 
 VERSIONS = {
     1: "single calls under load, all variants of a cell in turn",
@@ -25,6 +24,7 @@ VERSIONS = {
     9: "CUDA graphs of all sustained calls that can be captured",
     10: "no pause between sustained windows",
     11: "burst calls of unlike lengths apart, the shortest first; models' steps for whole periods of the limit",
+    12: "nothing is profiled in a process before its last time is taken",
 }
 _SAME_BURST = {9: 8, 10: 8}  # burst times are taken as in that version
 _SAME_SUSTAINED = {9: 8}  # a GPU's sustained times are, where calls are CUDA graphs on both sides or on neither
@@ -49,19 +49,9 @@ def words(version: int) -> str:
     return f"{version} ({VERSIONS.get(version, 'of a newer fluxbench')})"
 
 
-def present(notebook: str, *, on_gpu: bool, in_parts: bool) -> int:
-    """Return the version of what is measured now, the same for all cells of a notebook.
-
-    `in_parts`: burst rounds of the cell's workloads have several, see `timing.parts`. A CPU's have none.
-    """
-    of_one_length = notebook in _NOTEBOOKS_OF_ONE_LENGTH and not in_parts
-    return _OF_ONE_LENGTH if of_one_length or not on_gpu else METHOD_VERSION
-
-
-def of_any_length(version: int) -> str:
-    """Return a version in text, with the other one of what is measured now, whose calls are of other lengths."""
-    now = _OF_ONE_LENGTH, METHOD_VERSION
-    return " or ".join(map(str, now)) if version in now else str(version)
+def present(*, on_gpu: bool) -> int:
+    """Return the version of what is measured now."""
+    return METHOD_VERSION if on_gpu else _OF_A_CPU
 
 
 def of_burst(version: int) -> int:

@@ -11,7 +11,6 @@ from fluxbench.analysis.uses import USES, Recommendation, recommendations
 from fluxbench.analysis.verdict import DEFAULT, LEVEL_WITHIN, Contender, Verdict, first_uncompiled, gathering
 from fluxbench.core.formatting import interval, listed, number
 from fluxbench.operations.words import describe
-from fluxbench.records import method
 from fluxbench.records.schema import Record
 from fluxbench.report.figures.verdict import ROUNDS, baseline_name, share, speed
 from fluxbench.report.sentences import versions_of
@@ -192,7 +191,7 @@ def _differences(found: Sequence[Recommendation]) -> str:
     aspects: dict[str, Callable[[Sequence[Record]], str]] = {
         "device": device_name,
         "torch": lambda records: versions_of(records).get("torch", "unknown"),
-        "method version": lambda records: method.of_any_length(records[0].method_version),
+        "method version": lambda records: str(records[0].method_version),
     }
     differing = []
     for name, aspect in aspects.items():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import re
 import time
 import traceback
 from collections.abc import Callable, Mapping
@@ -60,9 +59,10 @@ def check(
 ) -> Checked | Failed:
     """Build a variant and check it on each case, by kind of inputs.
 
-    `thorough`, in one process: also look at one warm call's kernels, and check the ragged shape, unless `ragged` is
-    False. `memory`: also measure the memory of a call. `waited_s` returns for how long this process has waited for the
-    device so far: no call lasted that long. What a call raises gets through.
+    `thorough`, in one process: also check the ragged shape, unless `ragged` is False, and on a CPU look at one warm
+    call's operators; a GPU's kernels are looked at when all is timed (`worker.profiling`). `memory`: also measure the
+    memory of a call. `waited_s` returns for how long this process has waited for the device so far: no call lasted that
+    long. What a call raises gets through.
     """
 
     def clock() -> float:
@@ -78,12 +78,13 @@ def check(
     profile: Profile | None = None
     timed = next(iter(cases.values()))
     unchanged = keep(timed.inputs)
+    profiles = thorough and device.type == "cpu"
     durations = []
     for kind, case in cases.items():
         kept = unchanged if case is timed else keep(case.inputs)
         poison(case)
         started = clock()
-        if thorough and profile is None and case is not timed:
+        if profiles and profile is None and case is not timed:
             out, profile = profile_call(bound, case.inputs, device, parts)
         elif variant.jit or formed.compiles:
             out = _finished(bound, case.inputs, device)
@@ -106,7 +107,7 @@ def check(
             return Failed(status=Status.INCORRECT, reason=wrong, errors=_on_all(errors, by_inputs), bound=bound)
         worst |= {name: worse(found, worst.get(name, found)) for name, found in errors.items()}
     worst = _on_all(worst, by_inputs)
-    if thorough and profile is None:  # of an operation with one kind of inputs
+    if profiles and profile is None:  # of an operation with one kind of inputs
         started = clock()
         _, profile = profile_call(bound, timed.inputs, device, parts)
         durations.append(clock() - started)
@@ -118,8 +119,6 @@ def check(
         _finished(bound, timed.inputs, device)
         durations.append(clock() - started)
     compiled = compile_counters() - before
-    if fallback := _fallback(variant, variant.pattern(asked), device, profile.kernels if profile else []):
-        return Failed(status=Status.ERROR, reason=fallback, errors=worst)
     if thorough and ragged and (wrong := check_ragged(formed, workload, next(iter(timed.inputs.values())).device)):
         return Failed(status=Status.INCORRECT, reason=wrong, errors=worst, bound=bound)
     taken = memory_of(bound, timed.inputs, device) if memory else None
@@ -129,7 +128,7 @@ def check(
     seen = {
         "errors": {name: dataclasses.asdict(errors) for name, errors in worst.items()},
         "kernels": profile.kernels if profile else [],
-        "clocks": [profile.wall_ms, profile.profiler_ms] if profile and device.type == "cpu" else None,
+        "clocks": [profile.wall_ms, profile.profiler_ms] if profile else None,
         "memory": dataclasses.asdict(taken) if taken else None,
         "compile_s": _compile_s(durations, variant.jit, compiled.graphs),
         "graph_breaks": compiled.graph_breaks if compiled.graphs else None,
@@ -138,23 +137,15 @@ def check(
     return Checked(bound=bound, seen=seen)
 
 
-def make(
-    formed: FormedVariant, workload: Workload, inputs: Tensors, profiled_on: torch.device | None = None
-) -> tuple[Bound, list[str]]:
+def make(formed: FormedVariant, workload: Workload, inputs: Tensors) -> Bound:
     """Build a variant and make the calls that are unlike later ones, of which nothing is judged.
 
-    With a device, also one that is profiled there, whose kernels are returned, all of them, the largest first: a
-    library chooses them by what the process has set or imported. What a call raises gets through.
+    What a call raises gets through.
     """
-    operation = operations.find(workload.operation)
     bound = _bound(formed, workload)
     for _ in range(formed.first_calls):
         bound(inputs)
-    if profiled_on is None:
-        return bound, []
-    parts = functools.partial(part_of, formed.variant, operation.attention(workload.shape), operation.parts)
-    _, profile = profile_call(bound, inputs, profiled_on, parts)
-    return bound, profile.names
+    return bound
 
 
 def _bound(formed: FormedVariant, workload: Workload) -> Bound:
@@ -189,12 +180,3 @@ def _detail(variant: Variant) -> str | None:
 def _on_all(errors: Mapping[str, Errors], by_inputs: Mapping[str, Mapping[str, float | None]]) -> dict[str, Errors]:
     """Return errors with what is known of all kinds of inputs."""
     return {name: replace(found, rel_l2_by_inputs=dict(by_inputs[name])) for name, found in errors.items()}
-
-
-def _fallback(variant: Variant, pattern: str | None, device: torch.device, kernels: list[dict[str, Any]]) -> str | None:
-    """Return which other kernel ran in place of the one that the variant's name promises, or None."""
-    if device.type != "cuda" or pattern is None or not kernels:
-        return None
-    if any(re.search(pattern, kernel["name"]) for kernel in kernels):
-        return None
-    return f"another kernel ran in place of {variant.name}: {kernels[0]['name']}"

@@ -10,6 +10,7 @@ import torch
 from fluxbench import variants
 from fluxbench.correctness import capabilities
 from fluxbench.variants.forms import EAGER
+from fluxbench.worker.compiling import forget_compiled
 from fluxbench.worker.device_use import DeviceUse
 from fluxbench.worker.request import Request
 
@@ -19,8 +20,9 @@ def probe(
 ) -> None:
     """Try the variants that were right at some workload, here or in another process, and write what came of it.
 
-    Each attempt is a step.
+    Each attempt is a step. What was compiled for calls that were timed is forgotten before.
     """
+    forget_compiled(request.variants)
 
     @contextlib.contextmanager
     def attempt(_: str) -> Iterator[None]:

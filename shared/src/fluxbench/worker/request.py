@@ -66,7 +66,7 @@ class Request:
     variants: tuple[str, ...]
     references: tuple[str, ...]
     process: int = 0  # the first one also looks at memory and CUPTI's times
-    thorough_in: int = 0  # the process that also checks on all kinds of inputs and a ragged shape, and looks at kernels
+    thorough_in: int = 0  # the process that also checks on all kinds of inputs and a ragged shape
     sustained: bool = True  # False: burst samples alone
     burst_alone: tuple[str, ...] = ()  # workloads of which only burst samples are taken
     whole_up_to: int | None = None  # scores of a call, beyond which rows of the outputs are judged, see `Study`
@@ -107,7 +107,7 @@ class Request:
         return self.process <= self.thorough_in and (self.device == "cpu" or variant in self.variants)
 
     def profiles(self, variant: str, workload: str) -> bool:
-        """Whether a process that does not judge a variant looks which kernels run, where the first one has."""
+        """Whether a process looks which kernels of a GPU run, once all is timed (`worker.profiling`)."""
         return self.device == "cuda" and variant in self.variants and self.is_full(workload)
 
     def replays_at(self, variant: str, workloads: Collection[str]) -> bool | None:

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from fluxbench.operations.protocol import Bound
 from fluxbench.records.status import Status
-from fluxbench.timing.burst import rest_between
 from fluxbench.timing.rows import Row
 from fluxbench.timing.stopwatch import slept_s
 from fluxbench.worker.device_use import DeviceUse
@@ -34,6 +34,7 @@ class Taker:
     """Measures the trials of one worker, and writes what they gave.
 
     `emit` writes an event, `fail` that a variant failed at a workload, `say_rows` how many calls there are in rows.
+    `was_timed` gets the calls of a variant that were timed, by workload, and what `Trial.burst` gave.
     """
 
     def __init__(
@@ -44,10 +45,10 @@ class Taker:
         emit: Callable[..., None],
         fail: Callable[[str, str, Wrong], None],
         say_rows: Callable[[Mapping[tuple[str, str], Row | None]], None],
+        was_timed: Callable[[str, Mapping[str, Bound], Mapping[str, Any]], None],
     ) -> None:
         self._request, self._device, self._use = request, device, use
-        self._emit, self._fail, self._say_rows = emit, fail, say_rows
-        self.kernels: dict[tuple[str, str], list[str]] = {}  # of a call, by variant and workload; none: not profiled
+        self._emit, self._fail, self._say_rows, self._was_timed = emit, fail, say_rows, was_timed
 
     def take(self, trial: Trial, *, burst: bool, sustained: bool) -> list[str]:
         """Measure one trial and write what it gave; return the workloads at which it counts.
@@ -68,8 +69,9 @@ class Taker:
         left = [one for one in trial.calls if one in among and one not in wrong_at]
         if left and taken is not None:
             place = {"reference": trial.reference, "process": self._request.process, "workloads": left}
-            kernels = {one: names for one in left if (names := self.kernels.get((trial.name, one)))}
-            self._emit("timed", variant=trial.name, kernels=kernels, **place, **taken)
+            self._emit("timed", variant=trial.name, **place, **taken)
+            if burst := taken.get("burst"):
+                self._was_timed(trial.name, {one: trial.calls[one] for one in left}, burst)
         return left
 
     def _take(self, trial: Trial, *, burst: bool, sustained: bool) -> list[str]:
@@ -173,14 +175,10 @@ def looked_at(trial: Trial, request: Request, burst: Mapping[str, Any]) -> dict[
     if trial.name not in request.variants:
         return looked
     full = [name for name in trial.calls if request.is_full(name)]
-    before_s, began = burst["times"][-1][1] - burst["times"][-1][0], time.monotonic()
     if request.process < REPEATED_IN and not trial.plan.row_s:
         looked["repeated_over_new"] = trial.at(full[:1] if request.effort.long else full).repeat()
     if not request.process:
-        full = [name for name in full if name not in burst["calls"]]  # of which the profiler sees no gaps between calls
-        rest_s = rest_between(max(before_s, time.monotonic() - began))
-        looked["cupti"] = trial.at(full).cupti(rest_s) if full else {}
-        looked["unprofiled"] = [name for name in trial.calls if name not in full]
+        looked["unprofiled"] = [name for name in trial.calls if name not in full or name in burst["calls"]]
     return looked
 
 

@@ -9,7 +9,6 @@ whoever reads them (`bench.believing`).
 from __future__ import annotations
 
 import dataclasses
-import functools
 import random
 import statistics
 from collections.abc import Callable, Collection, Mapping
@@ -17,7 +16,6 @@ from typing import Any
 
 import torch
 
-from fluxbench import operations
 from fluxbench.correctness.content import Content, fresh_inputs
 from fluxbench.operations.protocol import Bound, Tensors
 from fluxbench.records.status import Status
@@ -27,12 +25,11 @@ from fluxbench.timing.control_kernel import ControlKernel
 from fluxbench.timing.interleaved import LEAST_ROUNDS, Side, interleave
 from fluxbench.timing.parts import Key, parts_of
 from fluxbench.timing.plan import Plan
-from fluxbench.timing.profiler import PROFILED_CALLS, KernelTimes, times_of_bound
 from fluxbench.timing.repeated import repeated_over_new
 from fluxbench.timing.rotation import Rotation
 from fluxbench.timing.rows import Row
 from fluxbench.timing.stopwatch import Stopwatch
-from fluxbench.variants._base import Variant, part_of
+from fluxbench.variants._base import Variant
 from fluxbench.worker.block import TrialBlock
 from fluxbench.worker.failures import Wrong
 from fluxbench.worker.prepared import PreparedWorkload, cheapest
@@ -41,7 +38,6 @@ from fluxbench.worker.returned import Returned
 from fluxbench.worker.rows import Rows, call_largest, take_memory, warm_s, warm_up
 
 _NO_WORKLOAD = ""  # that of the control kernel
-_PROFILED_OF_LONG = ((0.2, 2), (0.8, 1))  # seconds from which calls at all workloads are profiled fewer times
 _DRAWN = 256  # calls of a CPU's rounds whose contents are drawn before; then they come again
 
 
@@ -247,20 +243,6 @@ class Trial:
         calls = {name: bound for name, bound in self.calls.items() if not (bound.idle and name in of_launching)}
         launch_s = {name: self._launch_ms[name] / 1e3 for name in calls}
         return repeated_over_new(self.stopwatch, calls, self._contents, fresh, launch_s, self.rng)
-
-    def cupti(self, rest_s: float) -> dict[str, KernelTimes]:
-        """Return what the kernels take by the profiler, by workload, after a rest; nothing on a CPU."""
-        if self.stopwatch.on_cpu:
-            return {}
-        asked = {name: self.workloads[name].workload for name in self.calls}
-        calls = {name: operations.find(one.operation).attention(one.shape) for name, one in asked.items()}
-        first = next(iter(calls))
-        parts = functools.partial(part_of, self.variant, calls[first], operations.find(asked[first].operation).parts)
-        call_s = sum(self._call_s.values())
-        repeats = min([PROFILED_CALLS, *(times for from_s, times in _PROFILED_OF_LONG if call_s >= from_s)])
-        inputs = {name: self._contents[name].inputs for name in calls}
-        apart = [name for name, call in calls.items() if call.retain_graph or self.calls[name].others]
-        return times_of_bound(self.calls, inputs, self.stopwatch, parts, repeats, apart, rest_s)
 
     def check(self) -> None:
         """Judge what timed calls returned, and whether the kernel left its inputs as they were."""

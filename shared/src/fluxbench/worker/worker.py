@@ -12,8 +12,9 @@ It writes JSON objects (`bench.events`), each on a line that is flushed: a reade
     {"event": "failed", "variant": ..., "workload": ..., "status": ..., "reason": ..., "errors": {...}, ...}
     {"event": "lacked", "variant": ..., "workload": ..., "reason": ...}   memory, which it waits for to try again
     {"event": "trial", "variant": ...}                                    before it is timed
-    {"event": "timed", "variant": ..., "reference": ..., "burst": {...}, "block": {...}, "cupti": {...}, ...}
-    {"event": "probing"}                                                  all is measured; what dies now costs nothing
+    {"event": "timed", "variant": ..., "reference": ..., "burst": {...}, "block": {...}, ...}
+    {"event": "probing"}                                                  all is timed; what dies now costs no time
+    {"event": "profiled", "variant": ..., "workload": ..., "kernels": [...], "names": [...], "times": [...]}
     {"event": "probed", "variant": ..., "found": {...}}                   what `capabilities.probe` returns
     {"event": "rates", "rates": {...}}
     {"event": "done"}
@@ -59,6 +60,7 @@ from fluxbench.worker.first_compile import FirstCompile
 from fluxbench.worker.later import ForLater
 from fluxbench.worker.prepared import PreparedWorkload, fills_memory, prepare, release
 from fluxbench.worker.probing import probe
+from fluxbench.worker.profiling import Profiling
 from fluxbench.worker.ragged import ragged_shape
 from fluxbench.worker.references import Clocks, groups
 from fluxbench.worker.request import Request
@@ -77,15 +79,17 @@ class Worker:
         self.request = request
         self.events = events
         self.device = torch.device(request.device)
-        effort = request.effort
-        kind = {"large": effort.one_reference, "long": effort.long, "replayed": effort.replayed}
-        self.plan = Plan.on(self.device, grid=effort.grid, **kind, alone=not request.sustained)
+        of = request.effort
+        kind = {"grid": of.grid, "large": of.one_reference, "long": of.long, "replayed": of.replayed}
+        self.plan = Plan.on(self.device, **kind, alone=not request.sustained)
         self.control: control_kernel.ControlKernel | None = None
         self.changed = dict(changed or {})
         self.right: set[str] = set()  # variants that were right at some workload
         self.use = DeviceUse(request, self.device, self.emit)
         self.for_later = ForLater(request, self.device, self.emit)
-        self.taker = Taker(request, self.device, self.use, self.emit, self._fail, self.for_later.say_rows)
+        self.profiling = Profiling(request, self.device, self.use, self.emit, self._fail)
+        told = self._fail, self.for_later.say_rows, self.profiling.was_timed
+        self.taker = Taker(request, self.device, self.use, self.emit, *told)
         self.succession = Succession(self.taker, request, self.device, self.use, self.emit)
         self.versions: dict[str, str] = {}
         self.clocks = Clocks()
@@ -104,8 +108,8 @@ class Worker:
             refused = unusable(self.device)
             self.use.hold_context()
         if refused:
-            names = dict.fromkeys((*self.request.references, *self.request.variants))
-            for workload, name in itertools.product(self.request.workloads, names):
+            asked = dict.fromkeys((*self.request.references, *self.request.variants))
+            for workload, name in itertools.product(self.request.workloads, asked):
                 self._fail(name, workload.name, Wrong(*refused))
             self.emit("done")
             return
@@ -117,6 +121,7 @@ class Worker:
             operation = operations.find(self.request.workloads[0].operation)
             with torch.inference_mode(not operation.differentiates), torch.set_grad_enabled(False):
                 self._measure()
+                self.profiling.run(lambda: Stopwatch(self.device, self.request.clock_mhz), self.plan.first_rest_s)
             if self.request.probe:
                 probe(self.request, self.right, self.device, self.use, self.emit)
             if held.exist():  # before the system lets others use the device
@@ -175,14 +180,14 @@ class Worker:
             )  # fmt: skip
 
         names, on_cpu = self.request.after(reference), stopwatch.on_cpu
-        together = names if self.request.in_succession and not on_cpu else []
-        together = [name for name in together if may_follow_others(variants.find(name))]
+        follows = self.request.in_succession and not on_cpu
+        together = [name for name in names if follows and may_follow_others(variants.find(name))]
         right = lambda name: self._right_calls(name, self._left(name, workloads))  # noqa: E731
         taken = self.succession.take(beside, together, right, trial)
-        forget_compiled(together)
         if taken.usable is not None:
             usable = taken.usable
             names = [name for name in names if name in taken.lacking or name not in together]
+            forget_compiled(together if any(variants.find(name).compiles for name in names) else ())
         else:
             # Its burst rounds are for its own record alone: those of the others hold its calls as well.
             # On a CPU the others' processor time is compared with its, and it is sustained in the others' rounds.
@@ -207,9 +212,9 @@ class Worker:
     def _right_calls(
         self, name: str, workloads: Mapping[str, PreparedWorkload], is_reference: bool = False
     ) -> dict[str, Bound]:
-        """Build a variant at each workload where it has not failed; return its calls where it is right, so far.
+        """Build a variant at each workload where it has not failed, in earlier processes either.
 
-        A process that judges no calls before they are timed knows what failed in earlier ones.
+        Return its calls where it is right, so far.
         """
         skip = set(self.request.skip) - set(self.request.clocks if is_reference else ())
         left = [prepared for workload, prepared in workloads.items() if (name, workload) not in skip]
@@ -224,17 +229,14 @@ class Worker:
         return calls
 
     def _made(self, name: str, some: Sequence[PreparedWorkload]) -> dict[str, Bound | None]:
-        """Build a variant at some workloads, and call it once at each, in one step; what it returns is not judged.
-
-        Where the variant has failed before, the device is waited for after each call, to tell which fails.
-        """
+        """Build a variant at some workloads, and call it once at each, in one step; what it returns is not judged."""
         found, waits = {}, self.device.type == "cuda" and any(each == name for each, _ in self.request.skip)
         with self.use.step("checking", short=True, compiles=True):
             for prepared in some:
                 self.use.pause()
                 self._begin(prepared.workload, name)
                 found[prepared.workload.name] = self._check_now(name, prepared)
-                if waits:
+                if waits:  # it has failed before: to tell which call does
                     torch.cuda.synchronize(self.device)
         return found
 
@@ -267,10 +269,7 @@ class Worker:
             else:
                 # Its timed calls would find it out while others wait.
                 prepared.case.yardstick(class_of_yardstick(formed.variant.precision_class))
-                profiled = self.device if self.request.profiles(name, workload.name) else None
-                found, self.taker.kernels[name, workload.name] = make(
-                    formed, workload, prepared.contents.inputs, profiled
-                )
+                found = make(formed, workload, prepared.contents.inputs)
             if changed := state.restore() or self.changed.get(name):
                 self._fail(name, workload.name, Wrong(Status.ERROR, changed))
                 return None

@@ -1,0 +1,179 @@
+"""Which kernels the timed calls of a process run, and what these take, by torch's profiler: after its last time.
+
+CUPTI, which tells the profiler of kernels, stays in a process that was profiled, and later calls take longer
+(https://github.com/pytorch/pytorch/issues/144455). On an H200 (torch 2.11, 2026-11-29) a CUDA graph of 1,282 kernels
+took 10.8 ms before and 11.3 to 11.4 ms after, 0.4 us a kernel. So nothing is profiled before a call that is timed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+import statistics
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from fluxbench import operations, variants
+from fluxbench.correctness.content import fresh_inputs
+from fluxbench.operations import held
+from fluxbench.operations.protocol import Bound, Tensors
+from fluxbench.operations.workload import Workload
+from fluxbench.records.status import Status
+from fluxbench.timing.burst import rest_between
+from fluxbench.timing.profiler import PROFILED_CALLS, KernelTimes, Profile, profile_call, times_of_bound
+from fluxbench.timing.stopwatch import Stopwatch
+from fluxbench.variants._base import part_of
+from fluxbench.variants.forms import FormedVariant
+from fluxbench.worker.checking import make
+from fluxbench.worker.compiling import forget_compiled
+from fluxbench.worker.device_use import DeviceUse
+from fluxbench.worker.failures import Wrong, is_fatal
+from fluxbench.worker.prepared import release
+from fluxbench.worker.request import Request
+from fluxbench.worker.state import ProcessState
+from fluxbench.worker.succession import may_follow_others
+from fluxbench.worker.taking import without_collections
+
+_OF_LONG = ((0.2, 2), (0.8, 1))  # seconds from which calls at all workloads are profiled fewer times
+
+
+class Profiling:
+    """Profiles what one worker has timed. `emit` writes an event, `fail` that a variant failed at a workload."""
+
+    def __init__(
+        self,
+        request: Request,
+        device: torch.device,
+        use: DeviceUse,
+        emit: Callable[..., None],
+        fail: Callable[[str, str, Wrong], None],
+    ) -> None:
+        self._request, self._device, self._use, self._emit, self._fail = request, device, use, emit, fail
+        self._timed: dict[str, dict[str, Bound | None]] = {}  # by variant and workload; None: it is built again
+        self._call_s: dict[tuple[str, str], float] = {}
+        self._in_rows: set[tuple[str, str]] = set()  # of which the profiler sees no gaps between calls
+        self._rest_s = 0.0
+
+    def was_timed(self, name: str, calls: Mapping[str, Bound], burst: Mapping[str, Any]) -> None:
+        """Note calls that were timed, by workload; `burst` is what `Trial.burst` gave.
+
+        They are kept where what was compiled for them is not forgotten, and models do not keep their weights.
+        """
+        keeps = self._request.effort.grid and self._request.effort.one_reference
+        keeps |= self._request.in_succession and may_follow_others(variants.find(name))
+        for workload, bound in calls.items():
+            if self._request.profiles(name, workload):
+                self._timed.setdefault(name, {})[workload] = bound if keeps else None
+                self._call_s[name, workload] = statistics.median(burst["samples_ms"][workload]) / 1e3
+                if workload in burst.get("calls", ()):
+                    self._in_rows.add((name, workload))
+
+    def run(self, stopwatch: Callable[[], Stopwatch], rest_s: float) -> None:
+        """Profile all that was timed, at the workloads that are held at once, then at the next ones.
+
+        `rest_s`: how long the device rests before the first calls. A process that dies here has lost no time.
+        """
+        if not self._timed:
+            return
+        self._emit("probing")
+        self._rest_s = rest_s
+        with self._use.step("preparing", short=True):
+            watch = stopwatch()
+        for part in self._request.held_together:
+            asked = {one.name: one for one in part if any(one.name in calls for calls in self._timed.values())}
+            if asked:
+                self._profile_at(asked, watch)
+            held.release()
+            release()
+
+    def _profile_at(self, workloads: Mapping[str, Workload], stopwatch: Stopwatch) -> None:
+        inputs: dict[str, Tensors] = {}
+        with self._use.step("preparing", short=True):
+            for workload in sorted(workloads.values(), key=lambda one: -one.cost.min_bytes):  # as `prepare` does
+                self._use.pause()
+                inputs[workload.name] = fresh_inputs(workload, self._device)
+        for name, calls in self._timed.items():
+            some = {workload: bound for workload, bound in calls.items() if workload in workloads}
+            self._profile(name, some, workloads, inputs, stopwatch)
+            if None in some.values():
+                forget_compiled([name])
+
+    def _profile(
+        self,
+        name: str,
+        calls: Mapping[str, Bound | None],
+        workloads: Mapping[str, Workload],
+        inputs: Mapping[str, Tensors],
+        stopwatch: Stopwatch,
+    ) -> None:
+        """Profile a variant at some workloads, and write what was seen; in the first process also what kernels take."""
+        formed, state = variants.find(name), ProcessState(self._device)
+        bounds: dict[str, Bound] = {}
+        seen: dict[str, Profile] = {}
+        times: Mapping[str, KernelTimes] = {}
+        with _as_far_as_it_goes(stopwatch):
+            for workload, kept in calls.items():
+                with self._use.step("checking", short=True, compiles=True):
+                    bound = kept or make(formed, workloads[workload], inputs[workload])
+                    for _ in range(formed.first_calls if kept else 0):  # what was compiled for it may be forgotten
+                        bound(inputs[workload])
+                    parts = self._parts(formed, workloads[workload])
+                    seen[workload] = profile_call(bound, inputs[workload], self._device, parts)[1]
+                    bounds[workload] = bound
+        if not self._request.process:
+            with _as_far_as_it_goes(stopwatch):
+                times = self._times(formed, bounds, workloads, inputs, stopwatch)
+        state.restore()
+        for workload, profile in seen.items():
+            found = {"kernels": profile.kernels, "names": profile.names, "times": times.get(workload)}
+            self._emit("profiled", variant=name, workload=workload, **found)
+            operation = operations.find(workloads[workload].operation)
+            pattern = formed.variant.pattern(operation.attention(workloads[workload].shape))
+            if profile.kernels and pattern and not any(re.search(pattern, one["name"]) for one in profile.kernels):
+                reason = f"another kernel ran in place of {formed.variant.name}: {profile.kernels[0]['name']}"
+                self._fail(name, workload, Wrong(Status.ERROR, reason))
+
+    def _times(
+        self,
+        formed: FormedVariant,
+        bounds: Mapping[str, Bound],
+        workloads: Mapping[str, Workload],
+        inputs: Mapping[str, Tensors],
+        stopwatch: Stopwatch,
+    ) -> Mapping[str, KernelTimes]:
+        """Return what kernels take, by workload, after a rest; none of rows."""
+        calls = {workload: bound for workload, bound in bounds.items() if (formed.name, workload) not in self._in_rows}
+        if not calls:
+            return {}
+        began = time.monotonic()
+        call_s = sum(self._call_s[formed.name, workload] for workload in calls)
+        repeats = min([PROFILED_CALLS, *(times for from_s, times in _OF_LONG if call_s >= from_s)])
+        asked = {name: operations.find(workloads[name].operation).attention(workloads[name].shape) for name in calls}
+        apart = [name for name, call in asked.items() if call.retain_graph or calls[name].others]
+        parts = self._parts(formed, workloads[next(iter(calls))])
+        with self._use.step("measuring", short=False), without_collections():
+            found = times_of_bound(calls, inputs, stopwatch, parts, repeats, apart, self._rest_s)
+        self._rest_s = rest_between(time.monotonic() - began)
+        return found
+
+    @staticmethod
+    def _parts(formed: FormedVariant, workload: Workload) -> Callable[[str], str]:
+        operation = operations.find(workload.operation)
+        return functools.partial(part_of, formed.variant, operation.attention(workload.shape), operation.parts)
+
+
+@contextlib.contextmanager
+def _as_far_as_it_goes(stopwatch: Stopwatch) -> Iterator[None]:
+    """Pass over what cannot be profiled, which its record says. Raises what leaves the process no device."""
+    try:
+        yield
+    except Exception as error:
+        if is_fatal(error):
+            raise
+        traceback.print_exc()
+        stopwatch.discard()

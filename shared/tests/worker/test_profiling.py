@@ -1,0 +1,169 @@
+"""Which kernels ran, and what they took: looked at when no more times are taken, at no cost where it fails."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from fakes import TINIER, TINY
+from successions import like_a_gpu
+from workers import QUICK, events_of, failures, given, honest, register, trials, variant
+
+from fluxbench.bench.events import Event, Probing, Profiled, Timed
+from fluxbench.operations.protocol import Attention, Bound
+from fluxbench.operations.shapes import AttentionCall
+from fluxbench.timing import profiler
+from fluxbench.timing.profiler import KernelTimes
+from fluxbench.worker import profiling
+from fluxbench.worker.request import Effort, Request
+from fluxbench.worker.worker import Worker
+
+BOTH: dict[str, Any] = {"workloads": (TINIER, TINY)}
+IN_PARTS: dict[str, Any] = {**BOTH, "effort": Effort(held_bytes=1)}
+
+
+@pytest.fixture(autouse=True)
+def _on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    like_a_gpu(monkeypatch)
+
+
+def profiled(seen: list[Event]) -> dict[tuple[str, str], Profiled]:
+    """Return what was told of kernels, by variant and workload."""
+    return {(one.variant, one.workload): one for one in seen if isinstance(one, Profiled)}
+
+
+@pytest.mark.parametrize("asked", [BOTH, IN_PARTS, {**BOTH, "sustained": False}], ids=["one part", "parts", "burst"])
+@pytest.mark.parametrize("process", [0, 1])
+def test_no_profiler_runs_in_a_process_before_its_last_time_is_taken(
+    monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any], process: int
+) -> None:
+    order: list[str] = []
+    emit, profile = Worker.emit, torch.profiler.profile
+
+    def emits(self: Worker, event: str, **fields: Any) -> None:
+        order.append(event)
+        emit(self, event, **fields)
+
+    def profiles(*given: Any, **named: Any) -> Any:
+        order.append("profile")
+        return profile(*given, **named)
+
+    monkeypatch.setattr(Worker, "emit", emits)
+    monkeypatch.setattr(profiler, "profile", profiles)
+    monkeypatch.setattr(Request, "is_thorough", False)  # which on a CPU profiles in its checks
+    seen = given(monkeypatch, honest, **asked, process=process, thorough_in=0)
+    assert failures(seen) == []
+    told = [event for event in order if event in ("timed", "profile", "profiled", "probing")]
+    last = len(told) - 1 - told[::-1].index("timed")
+    assert last < told.index("probing") < told.index("profile") < told.index("profiled")
+    assert set(profiled(seen)) == {(name, one.name) for name in ("made_up", "torch_math") for one in BOTH["workloads"]}
+
+
+@pytest.mark.parametrize("process", [0, 1])
+def test_every_process_tells_which_kernels_ran_and_the_first_what_they_took(
+    monkeypatch: pytest.MonkeyPatch, process: int
+) -> None:
+    found = profiled(given(monkeypatch, honest, process=process, thorough_in=0))["made_up", "tiny"]
+    assert any("aten::" in name for name in found.names)
+    assert [kernel.name for kernel in found.kernels] == found.names[: len(found.kernels)]
+    assert found.times == (None if process else (1.0, 1.0, {"attention": 1.0}, ()))
+
+
+def test_only_what_has_a_record_and_is_checked_in_full_is_profiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    effort = Effort(fully=("tiny",))
+    seen = given(monkeypatch, honest, **BOTH, effort=effort, variants=("made_up",))
+    assert set(profiled(seen)) == {("made_up", "tiny")}
+    [timed] = [one for one in trials(seen) if one.variant == "made_up"]
+    assert timed.unprofiled == ("tinier",)
+
+
+def test_of_rows_of_calls_it_is_told_which_kernels_ran_and_not_what_they_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def times(bounds: Mapping[str, Bound], *_: Any) -> dict[str, KernelTimes]:
+        asked.extend(bounds)
+        return {}
+
+    monkeypatch.setattr(profiling, "times_of_bound", times)
+    was_timed = profiling.Profiling.was_timed
+
+    def in_a_row(self: profiling.Profiling, name: str, calls: Mapping[str, Bound], burst: Mapping[str, Any]) -> None:
+        was_timed(self, name, calls, {**burst, "calls": {"tiny": 7}})
+
+    monkeypatch.setattr(profiling.Profiling, "was_timed", in_a_row)
+    found = profiled(given(monkeypatch, honest, **BOTH, variants=("made_up",)))
+    assert set(found) == {("made_up", "tiny"), ("made_up", "tinier")}
+    assert asked == ["tinier"]
+
+
+@pytest.mark.parametrize(("pattern", "runs"), [("aten::", True), (None, True), ("flash_fwd", False)])
+def test_another_kernel_than_a_variant_s_name_promises_is_an_error_though_it_was_timed(
+    monkeypatch: pytest.MonkeyPatch, pattern: str | None, runs: bool
+) -> None:
+    register(monkeypatch, variant("named", kernel_pattern=pattern))
+    asked = Request(device="cpu", workloads=(TINY,), variants=("named", "torch_math"), references=("torch_math",))
+    seen = events_of(asked)
+    assert "named" in {one.variant for one in trials(seen)}
+    said = [(name, status, reason[: reason.index(": aten")]) for name, status, reason in failures(seen)]
+    assert said == ([] if runs else [("named", "ERROR", "another kernel ran in place of named")])
+
+
+@pytest.mark.parametrize(("asked", "loads"), [({}, 1), ({"effort": Effort(held_bytes=1)}, 2)])
+def test_calls_are_built_again_where_their_process_holds_some_workloads_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any], loads: int
+) -> None:
+    loaded: list[int] = []
+
+    def load(call: AttentionCall) -> Attention:
+        loaded.append(call.seq_len_q)
+        return honest(call)
+
+    seen = given(monkeypatch, load, **asked, process=1, thorough_in=0)
+    assert ("made_up", "tiny") in profiled(seen)
+    assert len(loaded) == loads
+
+
+def failing_once(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Let a step of the profiling fail the first time."""
+    step, calls = getattr(profiling, name), iter([1])
+
+    def fails(*given: Any) -> Any:
+        if next(calls, None):
+            raise RuntimeError("no memory is left for CUPTI")
+        return step(*given)
+
+    monkeypatch.setattr(profiling, name, fails)
+
+
+@pytest.mark.parametrize("step", ["profile_call", "times_of_bound"])
+def test_what_cannot_be_profiled_has_its_times_and_costs_nobody_else(
+    monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    failing_once(monkeypatch, step)
+    seen = given(monkeypatch, honest)
+    assert failures(seen) == []
+    assert {one.variant for one in trials(seen) if one.burst} == {"made_up", "torch_math"}
+    told = {name: bool(one.times) for (name, _), one in profiled(seen).items()}
+    first = next(one.variant for one in trials(seen) if one.burst)
+    [other] = {"made_up", "torch_math"} - {first}
+    assert told == ({other: True} if step == "profile_call" else {first: False, other: True})
+    began = next(index for index, one in enumerate(seen) if isinstance(one, Probing))
+    assert not any(isinstance(one, Timed) for one in seen[began:])
+
+
+def test_the_device_rests_before_kernels_are_timed_as_it_does_in_burst(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, rests, took = [100.0], list[float](), iter([0.4, 0.01])
+
+    def times(bounds: object, inputs: object, watch: object, parts: object, repeats: int, *rest: Any) -> dict[str, Any]:
+        rests.append(rest[-1])
+        now[0] += next(took)
+        return {}
+
+    monkeypatch.setattr(profiling, "times_of_bound", times)
+    monkeypatch.setattr(profiling, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    given(monkeypatch, honest, plan=dataclasses.replace(QUICK, first_rest_s=0.03))
+    assert rests == [0.03, pytest.approx(0.1)]
