@@ -105,6 +105,8 @@ for shapes in [[one] for one in shapes] if request["effort"]["held_bytes"] else 
             before("after", name)
     if reference:
         take(reference, shapes, burst=False)
+emit("profiling")
+before("profile")
 for name in request["probe"]:
     emit("probing")
     before("probe", name)

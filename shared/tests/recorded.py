@@ -47,7 +47,7 @@ def seen(
     right = [checked(variant, workload) for variant in (REFERENCE, "torch_math") for workload in ("tiny", "tinier")]
     written: list[dict[str, Any]] = []
     for event in [t for p in range(3) for t in of_process(p, **fields)] if trials is None else trials:
-        if not written or written[-1].get("process") != event["process"]:
+        if "process" in event and (not written or written[-1].get("process") != event["process"]):
             written.append(READY)
         written.append(event)
     return collected([*right, *written], reported() if device_reports is None else device_reports)
@@ -61,10 +61,11 @@ def record(
     device: Device = GPU,
     processes: int = 3,
     powers: dict[str, tuple[float, float]] | None = None,
+    early: bool = False,
 ) -> Record:
     context = Context(
         cell=CELL, device=device, processes=processes, fingerprint={"a": "b"}, measured_at="2026-01-31T12:00:00Z",
-        powers=powers or {},
+        powers=powers or {}, early=early,
     )  # fmt: skip
     [made] = recording.of_cell(of, [variant], [workload], context)
     return made

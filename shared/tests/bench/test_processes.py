@@ -133,6 +133,18 @@ def test_a_probe_that_dies_costs_no_time(tmp_path: Path, monkeypatch: pytest.Mon
     assert started(tmp_path) == 3
 
 
+@pytest.mark.parametrize("how", ["os.abort()", "silent()", "emit('nonsense')"])
+def test_a_process_that_dies_while_it_is_profiled_costs_no_time_and_the_next_one_tries_capabilities(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    skip_silence(monkeypatch, tmp_path, pool)
+    collected = played(tmp_path, when("(step, process) == ('profile', 1)", how), deadline_s=math.inf)
+    assert outcomes(collected) == ALL_PASSED
+    assert [len(each.probe) for each in requests(tmp_path)] == [0, 3, 3]
+    assert set(collected.probed) == {"a", "b", "c"}
+    assert started(tmp_path) == 3
+
+
 # A pool: workers of a GPU that are started before they are needed.
 
 NOTES_ITSELF = "open(f'waits-{os.getpid()}', 'w').close()"

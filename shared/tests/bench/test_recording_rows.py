@@ -6,8 +6,10 @@ import json
 from typing import Any
 
 from recorded import flag, of_process, record, seen
+from sample_events import profiled
 
 from fluxbench.bench import samples
+from fluxbench.bench.collected import Collected
 from fluxbench.records.schema import BURST
 from fluxbench.records.status import FlagKind
 
@@ -44,3 +46,26 @@ def test_what_the_profiler_was_not_asked_for_is_no_flag() -> None:
     assert flag(record(seen(trials())), FlagKind.NO_CUPTI) == (BURST, None, None)
     assert flag(record(seen(trials(unprofiled=["tiny"]))), FlagKind.NO_CUPTI) == ()
     assert flag(record(seen(trials(unprofiled=["tinier"]))), FlagKind.NO_CUPTI) == (BURST, None, None)
+
+
+def test_processes_of_which_it_is_not_known_which_kernels_ran_are_flagged_unless_the_record_is_early() -> None:
+    def of(told: int) -> Collected:
+        """Return what is collected where the first processes told it, and the others died before or saw none."""
+        events: list[dict[str, Any]] = []
+        for process in range(3):
+            events += [{**one, "profiles": ["tiny"], "unprofiled": ["tiny"]} for one in of_process(process, cupti=None)]
+            if process < told:
+                events.append(profiled("torch_math"))
+            elif process == told:
+                events.append(profiled("torch_math", kernels=()))
+        return seen(events)
+
+    assert [flag(record(of(told)), FlagKind.NOT_PROFILED) for told in (3, 2, 0)] == [
+        (),
+        (None, 1, None),
+        (None, 3, None),
+    ]
+    assert of(1).untold(2) == {("torch_flash", "tiny"), ("torch_math", "tiny")}
+    assert of(3).untold(2) == {("torch_flash", "tiny")}
+    early = record(seen([one for p in range(3) for one in of_process(p, cupti=None)]), early=True)
+    assert [one.kind for one in early.flags if one.kind is not FlagKind.NO_ENERGY] == [FlagKind.EARLY]

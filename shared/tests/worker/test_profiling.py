@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from fakes import TINIER, TINY
+from fakes import TINIER, TINY, tokens
 from successions import like_a_gpu
 from workers import QUICK, events_of, failures, given, honest, register, trials, variant
 
-from fluxbench.bench.events import Event, Probing, Profiled, Timed
+from fluxbench.bench.events import Event, Profiled, Profiling, Timed
 from fluxbench.operations.protocol import Attention, Bound
 from fluxbench.operations.shapes import AttentionCall
 from fluxbench.timing import profiler
@@ -57,9 +56,9 @@ def test_no_profiler_runs_in_a_process_before_its_last_time_is_taken(
     monkeypatch.setattr(Request, "is_thorough", False)  # which on a CPU profiles in its checks
     seen = given(monkeypatch, honest, **asked, process=process, thorough_in=0)
     assert failures(seen) == []
-    told = [event for event in order if event in ("timed", "profile", "profiled", "probing")]
+    told = [event for event in order if event in ("timed", "profile", "profiled", "profiling")]
     last = len(told) - 1 - told[::-1].index("timed")
-    assert last < told.index("probing") < told.index("profile") < told.index("profiled")
+    assert last < told.index("profiling") < told.index("profile") < told.index("profiled")
     assert set(profiled(seen)) == {(name, one.name) for name in ("made_up", "torch_math") for one in BOTH["workloads"]}
 
 
@@ -91,8 +90,8 @@ def test_of_rows_of_calls_it_is_told_which_kernels_ran_and_not_what_they_took(mo
     monkeypatch.setattr(profiling, "times_of_bound", times)
     was_timed = profiling.Profiling.was_timed
 
-    def in_a_row(self: profiling.Profiling, name: str, calls: Mapping[str, Bound], burst: Mapping[str, Any]) -> None:
-        was_timed(self, name, calls, {**burst, "calls": {"tiny": 7}})
+    def in_a_row(self: profiling.Profiling, name: str, calls: Mapping[str, Bound], _: object) -> None:
+        was_timed(self, name, calls, ["tiny"])
 
     monkeypatch.setattr(profiling.Profiling, "was_timed", in_a_row)
     found = profiled(given(monkeypatch, honest, **BOTH, variants=("made_up",)))
@@ -139,31 +138,65 @@ def failing_once(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(profiling, name, fails)
 
 
-@pytest.mark.parametrize("step", ["profile_call", "times_of_bound"])
-def test_what_cannot_be_profiled_has_its_times_and_costs_nobody_else(
+@pytest.mark.parametrize("step", ["profile_call", "times_of_bound", "fresh_inputs"])
+def test_what_cannot_be_profiled_has_its_times_and_costs_nothing_else(
     monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     failing_once(monkeypatch, step)
-    seen = given(monkeypatch, honest)
+    seen = given(monkeypatch, honest, **BOTH)
     assert failures(seen) == []
     assert {one.variant for one in trials(seen) if one.burst} == {"made_up", "torch_math"}
-    told = {name: bool(one.times) for (name, _), one in profiled(seen).items()}
+    told = {pair: bool(one.times) for pair, one in profiled(seen).items()}
     first = next(one.variant for one in trials(seen) if one.burst)
     [other] = {"made_up", "torch_math"} - {first}
-    assert told == ({other: True} if step == "profile_call" else {first: False, other: True})
-    began = next(index for index, one in enumerate(seen) if isinstance(one, Probing))
+    pairs = {(first, "tinier"), (first, "tiny"), (other, "tinier"), (other, "tiny")}
+    lost = {"profile_call": 1, "times_of_bound": 0, "fresh_inputs": 2}[step]
+    assert len(told) == 4 - lost
+    assert told.keys() < pairs if lost else told.keys() == pairs
+    assert [name for (name, _), timed in told.items() if not timed] == ([first] * 2 if step == "times_of_bound" else [])
+    began = next(index for index, one in enumerate(seen) if isinstance(one, Profiling))
     assert not any(isinstance(one, Timed) for one in seen[began:])
 
 
-def test_the_device_rests_before_kernels_are_timed_as_it_does_in_burst(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, rests, took = [100.0], list[float](), iter([0.4, 0.01])
+def test_a_process_tells_what_is_to_be_profiled_before_it_is_and_one_that_takes_over_does_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first one died after it had timed one variant."""
+    died = [one for one in given(monkeypatch, honest, **BOTH) if isinstance(one, Timed) and one.burst]
+    assert [set(one.profiles) for one in died] == [{"tinier", "tiny"}] * 2
+    left = died[1].variant
+    pairs = tuple((died[0].variant, name) for name in died[0].workloads)
+    asked: dict[str, Any] = {
+        **BOTH,
+        "variants": (left,),
+        "references": ("torch_math",),
+        "rows": {pairs[0][0]: {"tiny": 3}},
+    }
+    seen = events_of(Request(device="cpu", **asked, done=pairs, untold=pairs))
+    found = profiled(seen)
+    assert set(found) == {*pairs, (left, "tinier"), (left, "tiny")}
+    assert {pair: bool(one.times) for pair, one in found.items() if pair[0] != left} == {
+        (pairs[0][0], "tinier"): True, (pairs[0][0], "tiny"): False,
+    }  # fmt: skip
+
+
+def test_the_device_rests_before_kernels_are_timed_as_before_the_first_burst_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Others may have loaded it meanwhile."""
+    rests: list[float] = []
 
     def times(bounds: object, inputs: object, watch: object, parts: object, repeats: int, *rest: Any) -> dict[str, Any]:
         rests.append(rest[-1])
-        now[0] += next(took)
         return {}
 
     monkeypatch.setattr(profiling, "times_of_bound", times)
-    monkeypatch.setattr(profiling, "time", SimpleNamespace(monotonic=lambda: now[0]))
     given(monkeypatch, honest, plan=dataclasses.replace(QUICK, first_rest_s=0.03))
-    assert rests == [0.03, pytest.approx(0.1)]
+    assert rests == [0.03, 0.03]
+
+
+def test_a_backward_pass_has_a_pattern_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    backward = tokens("backward", 33, "attention_backward")
+    register(monkeypatch, variant("named", kernel_pattern="flash_fwd", backward_kernel_pattern="aten::"))
+    asked = {"workloads": (backward,), "variants": ("named", "torch_math"), "references": ("torch_math",)}
+    assert failures(events_of(Request(device="cpu", **asked, sustained=False))) == []  # type: ignore[arg-type]

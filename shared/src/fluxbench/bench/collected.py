@@ -226,6 +226,11 @@ class Collected:
         }
         return [found[process] for process in sorted(found)]
 
+    def untold(self, process: int) -> set[Pair]:
+        """Return what a process has timed and has not told of which kernels ran in it, as it was to."""
+        timed = [trial.timed for trial in self.trials if trial.timed.process == process]
+        return {(one.variant, workload) for one in timed for workload in {*one.profiles} - {*one.profiled}}
+
     def beside(self, trial: Trial, workload: str) -> list[Trial]:
         """Return the reference's trials just before and after one, in the same worker; of its own, all of them.
 

@@ -195,7 +195,8 @@ class Timed(_Event, frozen=True, kw_only=True, tag="timed"):
     block: BlockSamples | None = None  # None: burst samples alone were needed
     unprofiled: tuple[str, ...] = ()  # workloads at which the profiler is not asked what kernels take
     repeated_over_new: dict[str, Positive] = {}  # by workload; first two processes, on a GPU
-    profiled: dict[str, Profiled] = {}  # by workload, on a GPU: what the process wrote of it later
+    profiles: tuple[str, ...] = ()  # workloads at which the process tells later which kernels ran; of a GPU
+    profiled: dict[str, Profiled] = {}  # what it then told, by workload
     began: float
     took_s: NotNegative  # alone on the device
     slept_s: float
@@ -218,8 +219,12 @@ class Timed(_Event, frozen=True, kw_only=True, tag="timed"):
         return found / 1e3
 
 
+class Profiling(_Event, frozen=True, kw_only=True, tag="profiling"):
+    """All is timed; which kernels ran is looked at."""
+
+
 class Probing(_Event, frozen=True, kw_only=True, tag="probing"):
-    """All is timed; which kernels ran is looked at, or a capability is tried."""
+    """All is measured; a capability is tried."""
 
 
 class ProbeResult(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -261,6 +266,7 @@ Event = (
     | Lacked
     | TrialBegan
     | Timed
+    | Profiling
     | Profiled
     | Probing
     | Probed

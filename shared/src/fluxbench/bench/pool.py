@@ -102,6 +102,7 @@ class Exit:
     status: Status
     reason: str
     wrote: bool = True  # whether it had written any event
+    is_over: bool = False  # it had timed all, and looked which kernels had run
 
 
 def run_worker(
@@ -184,7 +185,7 @@ class _Position:
         self.workload: str | None = None
         self.doing = ""
         self.wrote = False
-        self.probing = self.compiling = False
+        self.probing = self.compiling = self.is_over = False
 
     def update(self, event: events.Event) -> None:
         """Take in an event."""
@@ -199,16 +200,19 @@ class _Position:
                 self.variant, self.workload, self.doing = event.variant, None, "while it was timed, "
             case events.Timed():
                 self.variant, self.workload, self.doing = None, None, f"after {event.variant} was timed, "
+            case events.Profiling():
+                self.is_over = True
             case events.Probing():
                 self.probing = True
 
     def exit(self, status: Status, reason: str) -> Exit | None:
-        """Return how the worker ended; None while it probes capabilities: then all is measured."""
+        """Return how the worker ended; None while it tries capabilities: then all is measured."""
         if self.probing:
             return None
         return Exit(
-            variant=self.variant, workload=self.workload, status=status, reason=self.doing + reason, wrote=self.wrote
-        )
+            variant=self.variant, workload=self.workload, status=status, reason=self.doing + reason, wrote=self.wrote,
+            is_over=self.is_over,
+        )  # fmt: skip
 
 
 def _collect(

@@ -134,8 +134,8 @@ class Batch:
                     request = self._request(collected, process, left)
                     exit_ = run_worker(self.folder, self.environment, request, collected, deadline, worker)
                     late = collected.is_late(deadline)
-                    if late:
-                        pass  # what it was at is not known to fail
+                    if late or (exit_ and exit_.is_over):
+                        pass  # what it was at is not known to fail, or has its times
                     elif exit_ is None:
                         collected.tried.update(request.probe)
                     elif worker and not exit_.wrote:  # it died as it imported: fresh ones write what they import first
@@ -234,6 +234,7 @@ class Batch:
                 if pair[0] in self.references and failed.status is Status.INCORRECT
             ),
             done=tuple(sorted(self._done(collected, process))),
+            untold=tuple(sorted(collected.untold(process) & self._done(collected, process))),
             replays=collected.replays,
             clock_mhz=self.device.sm_clock_max_mhz,
             lock=self.lock,

@@ -166,4 +166,6 @@ def _record(
         versions=versions,
         fingerprint=dict(context.fingerprint),
     )
-    return record if failure else with_state(record, collected, taken, checked, context.powers, context.device)
+    return record if failure else with_state(
+        record, collected, taken, checked, context.powers, context.device, early=context.early
+    )  # fmt: skip

@@ -34,8 +34,13 @@ def with_state(
     checked: Checked | None,
     powers: Mapping[str, tuple[float, float]],
     device: Device,
+    *,
+    early: bool,
 ) -> Record:
-    """Return a PASSED record with what the device was doing while it was measured, and its flags."""
+    """Return a PASSED record with what the device was doing while it was measured, and its flags.
+
+    `early`: what the profiler tells at the end of a process is still to come.
+    """
     log, name = collected.log, record.workload.name
     loaded = [each.sustained for each in taken if each.sustained]
     telemetry = {BURST: summarize(reading for each in taken for reading in each.burst.readings(log))}
@@ -61,7 +66,8 @@ def with_state(
         cupti=cupti,
         device_s=round(_device_s(collected, taken), 3),
     )
-    return msgspec.structs.replace(record, flags=tuple(_flags(record, collected, taken, on_gpu)))
+    of_profiler = () if early else _of_profiler(record, taken, on_gpu)
+    return msgspec.structs.replace(record, flags=(*of_profiler, *_flags(record, collected, taken, on_gpu)))
 
 
 def _device_s(collected: Collected, taken: Sequence[ProcessSeries]) -> float:
@@ -108,6 +114,21 @@ def _seemed_long(samples: BurstSamples, workload: str) -> bool:
     return bool(samples.calls) and workload not in samples.calls and median(samples.samples_ms[workload]) < SHORT_MS
 
 
+def _of_profiler(record: Record, taken: Sequence[ProcessSeries], on_gpu: bool) -> Iterator[Flag]:
+    """Yield what the profiler tells that is not as it should be, or what it did not tell."""
+    workload = record.workload.name
+    if not record.cupti and workload not in taken[0].trial.timed.unprofiled:
+        yield Flag(kind=FlagKind.NO_CUPTI, regime=BURST)
+    elif record.cupti and abs(record.cupti.difference) > CUPTI_AGREES_WITHIN:
+        yield Flag(kind=FlagKind.CUPTI_DIFFERS, regime=BURST, value=round(record.cupti.difference, 4))
+    trials = [each.trial.timed for each in taken]
+    told = [workload in one.profiled and bool(one.profiled[workload].names) for one in trials]
+    if silent := sum(workload in one.profiles and not known for one, known in zip(trials, told, strict=True)):
+        yield Flag(kind=FlagKind.NOT_PROFILED, value=silent)
+    if on_gpu and not record.is_filled and (starved := sum(_starved(each, workload) for each in taken)):
+        yield Flag(kind=FlagKind.LAUNCH_BOUND, regime=SUSTAINED, value=starved)
+
+
 def _flags(record: Record, collected: Collected, taken: Sequence[ProcessSeries], on_gpu: bool) -> Iterator[Flag]:
     """Yield what was not as it should be, or could not be known."""
     workload = record.workload.name
@@ -120,10 +141,6 @@ def _flags(record: Record, collected: Collected, taken: Sequence[ProcessSeries],
                 share = sum(each.off_regime for each in affected) / sum(len(each.off) for each in affected)
                 reasons = ", ".join(sorted({reason for each in affected for reason in each.reasons}))
                 yield Flag(kind=kind, regime=regime, value=round(share, 4), detail=reasons)
-    if not record.cupti and workload not in taken[0].trial.timed.unprofiled:
-        yield Flag(kind=FlagKind.NO_CUPTI, regime=BURST)
-    elif record.cupti and abs(record.cupti.difference) > CUPTI_AGREES_WITHIN:
-        yield Flag(kind=FlagKind.CUPTI_DIFFERS, regime=BURST, value=round(record.cupti.difference, 4))
     rounds = [each.trial.rounds for each in taken]
     if in_rows := [one.launched_ms[workload] for one in rounds if workload in one.launched_ms]:
         yield Flag(kind=FlagKind.REPLAYED, regime=BURST, value=round(fmean(in_rows), 6))
@@ -139,8 +156,6 @@ def _flags(record: Record, collected: Collected, taken: Sequence[ProcessSeries],
     if why := next((block.refused for block in blocks if block.refused), None):  # of the first one, which decides
         launched_in = sum(any(not block.replayed for block in each.trial.blocks_at(workload)) for each in taken)
         yield Flag(kind=FlagKind.NOT_REPLAYED, regime=SUSTAINED, value=launched_in, detail=why)
-    if on_gpu and not record.is_filled and (starved := sum(_starved(each, workload) for each in taken)):
-        yield Flag(kind=FlagKind.LAUNCH_BOUND, regime=SUSTAINED, value=starved)
     if others := len(taken) - len(against_one(taken)):
         yield Flag(kind=FlagKind.OTHER_REFERENCE, value=others)
     if (slept := sum(trial.timed.slept_s for each in taken for trial in each.own)) > _SLEPT_S:

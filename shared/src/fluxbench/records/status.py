@@ -26,6 +26,7 @@ class FlagKind(enum.StrEnum):
     KEPT_OUT_OF_REGIME = "kept_out_of_regime"  # the same where half or more of a process were, so that they count
     CUPTI_DIFFERS = "cupti_differs"  # value: by which share the events lie outside of what the profiler saw
     NO_CUPTI = "no_cupti"  # the profiler recorded no kernels
+    NOT_PROFILED = "not_profiled"  # value: processes of which it is not known which kernels ran
     LAUNCH_BOUND = "launch_bound"  # value: processes in which the device waited for the host
     REPLAYED = "replayed"  # CUDA graphs were timed; value: ms of a call that the host launches, a mean of processes
     NOT_REPLAYED = "not_replayed"  # value: processes in which the host launched calls; detail: why no CUDA graph

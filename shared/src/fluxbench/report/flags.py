@@ -17,6 +17,7 @@ _WORDS = {
     FlagKind.KEPT_OUT_OF_REGIME: "{value} of the samples were out of the regime ({detail}), and kept as few are left",
     FlagKind.CUPTI_DIFFERS: "the CUPTI cross-check differs by {value}",
     FlagKind.NO_CUPTI: "no CUPTI cross-check: the profiler recorded no kernels",
+    FlagKind.NOT_PROFILED: "which kernels ran is not known of {value}",
     FlagKind.LAUNCH_BOUND: "launch-bound, the host was barely ahead of the device in {value}",
     FlagKind.REPLAYED: "timed as CUDA graphs; a call that the host launches takes {value}",
     FlagKind.NOT_REPLAYED: "the host launched calls in {value} (no CUDA graph: {detail})",
@@ -30,7 +31,9 @@ _WORDS = {
     FlagKind.WORKS_ASIDE: "the kernel works outside of its calls, by {value} of their time",
     FlagKind.SKIPS_WORK: "the kernel skips work: on repeated inputs it takes {value} of the time on new ones",
 }  # fmt: skip
-_OF_PROCESSES = (FlagKind.NOT_SETTLED, FlagKind.LAUNCH_BOUND, FlagKind.NOT_REPLAYED, FlagKind.OTHER_REFERENCE)
+_OF_PROCESSES = (
+    FlagKind.NOT_SETTLED, FlagKind.NOT_PROFILED, FlagKind.LAUNCH_BOUND, FlagKind.NOT_REPLAYED, FlagKind.OTHER_REFERENCE,
+)  # fmt: skip
 _UNKNOWN = {
     FlagKind.DISCARDED: "some",
     FlagKind.KEPT_OUT_OF_REGIME: "some",

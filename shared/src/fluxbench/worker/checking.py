@@ -39,7 +39,7 @@ class Checked:
 
 @dataclass(frozen=True, kw_only=True)
 class Failed:
-    """A variant that was wrong, or ran another kernel than its name promises."""
+    """A variant that was wrong."""
 
     status: Status
     reason: str

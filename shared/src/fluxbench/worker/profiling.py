@@ -10,11 +10,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-import statistics
-import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 import torch
 
@@ -24,7 +21,6 @@ from fluxbench.operations import held
 from fluxbench.operations.protocol import Bound, Tensors
 from fluxbench.operations.workload import Workload
 from fluxbench.records.status import Status
-from fluxbench.timing.burst import rest_between
 from fluxbench.timing.profiler import PROFILED_CALLS, KernelTimes, Profile, profile_call, times_of_bound
 from fluxbench.timing.stopwatch import Stopwatch
 from fluxbench.variants._base import part_of
@@ -54,33 +50,33 @@ class Profiling:
         fail: Callable[[str, str, Wrong], None],
     ) -> None:
         self._request, self._device, self._use, self._emit, self._fail = request, device, use, emit, fail
-        self._timed: dict[str, dict[str, Bound | None]] = {}  # by variant and workload; None: it is built again
-        self._call_s: dict[tuple[str, str], float] = {}
-        self._in_rows: set[tuple[str, str]] = set()  # of which the profiler sees no gaps between calls
+        # By variant and workload; None: it is built again. What this process timed before it died comes first.
+        self._timed: dict[str, dict[str, Bound | None]] = {}
+        for name, workload in request.untold:
+            self._timed.setdefault(name, {})[workload] = None
+        self._in_rows = {pair for pair in request.untold if request.rows.get(pair[0], {}).get(pair[1])}
         self._rest_s = 0.0
 
-    def was_timed(self, name: str, calls: Mapping[str, Bound], burst: Mapping[str, Any]) -> None:
-        """Note calls that were timed, by workload; `burst` is what `Trial.burst` gave.
+    def was_timed(self, name: str, calls: Mapping[str, Bound], in_rows: Collection[str]) -> None:
+        """Note calls that were timed and are to be profiled, by workload, and at which workloads they are in rows.
 
         They are kept where what was compiled for them is not forgotten, and models do not keep their weights.
         """
         keeps = self._request.effort.grid and self._request.effort.one_reference
         keeps |= self._request.in_succession and may_follow_others(variants.find(name))
         for workload, bound in calls.items():
-            if self._request.profiles(name, workload):
-                self._timed.setdefault(name, {})[workload] = bound if keeps else None
-                self._call_s[name, workload] = statistics.median(burst["samples_ms"][workload]) / 1e3
-                if workload in burst.get("calls", ()):
-                    self._in_rows.add((name, workload))
+            self._timed.setdefault(name, {})[workload] = bound if keeps else None
+        self._in_rows |= {(name, workload) for workload in in_rows}
 
     def run(self, stopwatch: Callable[[], Stopwatch], rest_s: float) -> None:
         """Profile all that was timed, at the workloads that are held at once, then at the next ones.
 
-        `rest_s`: how long the device rests before the first calls. A process that dies here has lost no time.
+        `rest_s`: for how long at least the device rests before kernels are timed, which others may have loaded. A
+        process that dies here has lost no time.
         """
         if not self._timed:
             return
-        self._emit("probing")
+        self._emit("profiling")
         self._rest_s = rest_s
         with self._use.step("preparing", short=True):
             watch = stopwatch()
@@ -89,16 +85,17 @@ class Profiling:
             if asked:
                 self._profile_at(asked, watch)
             held.release()
-            release()
+            release(keeps=self._request.effort.one_reference)
 
     def _profile_at(self, workloads: Mapping[str, Workload], stopwatch: Stopwatch) -> None:
         inputs: dict[str, Tensors] = {}
         with self._use.step("preparing", short=True):
             for workload in sorted(workloads.values(), key=lambda one: -one.cost.min_bytes):  # as `prepare` does
                 self._use.pause()
-                inputs[workload.name] = fresh_inputs(workload, self._device)
+                with _as_far_as_it_goes(stopwatch):
+                    inputs[workload.name] = fresh_inputs(workload, self._device)
         for name, calls in self._timed.items():
-            some = {workload: bound for workload, bound in calls.items() if workload in workloads}
+            some = {workload: bound for workload, bound in calls.items() if workload in inputs}
             self._profile(name, some, workloads, inputs, stopwatch)
             if None in some.values():
                 forget_compiled([name])
@@ -116,18 +113,20 @@ class Profiling:
         bounds: dict[str, Bound] = {}
         seen: dict[str, Profile] = {}
         times: Mapping[str, KernelTimes] = {}
-        with _as_far_as_it_goes(stopwatch):
-            for workload, kept in calls.items():
-                with self._use.step("checking", short=True, compiles=True):
-                    bound = kept or make(formed, workloads[workload], inputs[workload])
-                    for _ in range(formed.first_calls if kept else 0):  # what was compiled for it may be forgotten
-                        bound(inputs[workload])
-                    parts = self._parts(formed, workloads[workload])
-                    seen[workload] = profile_call(bound, inputs[workload], self._device, parts)[1]
-                    bounds[workload] = bound
+        for workload, kept in calls.items():
+            with _as_far_as_it_goes(stopwatch), self._use.step("checking", short=True, compiles=True):
+                bound = kept or make(formed, workloads[workload], inputs[workload])
+                for _ in range(formed.first_calls if kept else 0):  # what was compiled for it may be forgotten
+                    bound(inputs[workload])
+                parts = self._parts(formed, workloads[workload])
+                seen[workload] = profile_call(bound, inputs[workload], self._device, parts)[1]
+                bounds[workload] = bound
         if not self._request.process:
             with _as_far_as_it_goes(stopwatch):
-                times = self._times(formed, bounds, workloads, inputs, stopwatch)
+                # Of rows of calls the profiler sees no gaps between calls.
+                single = {one: bound for one, bound in bounds.items() if (name, one) not in self._in_rows}
+                call_s = sum(seen[workload].wall_ms for workload in single) / 1e3
+                times = self._times(formed, single, call_s, workloads, inputs, stopwatch) if single else {}
         state.restore()
         for workload, profile in seen.items():
             found = {"kernels": profile.kernels, "names": profile.names, "times": times.get(workload)}
@@ -141,25 +140,19 @@ class Profiling:
     def _times(
         self,
         formed: FormedVariant,
-        bounds: Mapping[str, Bound],
+        calls: Mapping[str, Bound],
+        call_s: float,
         workloads: Mapping[str, Workload],
         inputs: Mapping[str, Tensors],
         stopwatch: Stopwatch,
     ) -> Mapping[str, KernelTimes]:
-        """Return what kernels take, by workload, after a rest; none of rows."""
-        calls = {workload: bound for workload, bound in bounds.items() if (formed.name, workload) not in self._in_rows}
-        if not calls:
-            return {}
-        began = time.monotonic()
-        call_s = sum(self._call_s[formed.name, workload] for workload in calls)
+        """Return what kernels take, by workload, after a rest; `call_s`: about how long all calls take together."""
         repeats = min([PROFILED_CALLS, *(times for from_s, times in _OF_LONG if call_s >= from_s)])
         asked = {name: operations.find(workloads[name].operation).attention(workloads[name].shape) for name in calls}
         apart = [name for name, call in asked.items() if call.retain_graph or calls[name].others]
         parts = self._parts(formed, workloads[next(iter(calls))])
         with self._use.step("measuring", short=False), without_collections():
-            found = times_of_bound(calls, inputs, stopwatch, parts, repeats, apart, self._rest_s)
-        self._rest_s = rest_between(time.monotonic() - began)
-        return found
+            return times_of_bound(calls, inputs, stopwatch, parts, repeats, apart, self._rest_s)
 
     @staticmethod
     def _parts(formed: FormedVariant, workload: Workload) -> Callable[[str], str]:

@@ -77,6 +77,7 @@ class Request:
         tuple[str, str], ...
     ] = ()  # of these the references that were INCORRECT: they may be timed beside others
     done: tuple[tuple[str, str], ...] = ()  # (variant, workload) pairs that this process has timed before it died
+    untold: tuple[tuple[str, str], ...] = ()  # those of which it has not told which kernels ran
     # Whether sustained calls are CUDA graphs, by variant and workload, as in the first process.
     replays: dict[str, dict[str, bool]] = dataclasses.field(default_factory=dict)
     rates: bool = False  # measure the device's own matrix and copy rates instead
@@ -168,7 +169,7 @@ class Request:
         )
         for name in ("variants", "references", "burst_alone", "probe"):
             data[name] = tuple(data[name])
-        for name in ("skip", "clocks", "done"):
+        for name in ("skip", "clocks", "done", "untold"):
             data[name] = tuple((variant, workload) for variant, workload in data[name])
         data["effort"] = Effort(**{**data["effort"], "fully": tuple(data["effort"]["fully"])})
         return cls(**data)

@@ -34,7 +34,7 @@ class Taker:
     """Measures the trials of one worker, and writes what they gave.
 
     `emit` writes an event, `fail` that a variant failed at a workload, `say_rows` how many calls there are in rows.
-    `was_timed` gets the calls of a variant that were timed, by workload, and what `Trial.burst` gave.
+    `was_timed` gets the calls of a variant that were timed and are profiled later, by workload, and which are in rows.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Taker:
         emit: Callable[..., None],
         fail: Callable[[str, str, Wrong], None],
         say_rows: Callable[[Mapping[tuple[str, str], Row | None]], None],
-        was_timed: Callable[[str, Mapping[str, Bound], Mapping[str, Any]], None],
+        was_timed: Callable[[str, Mapping[str, Bound], Collection[str]], None],
     ) -> None:
         self._request, self._device, self._use = request, device, use
         self._emit, self._fail, self._say_rows, self._was_timed = emit, fail, say_rows, was_timed
@@ -62,16 +62,17 @@ class Taker:
 
     def tell(self, trial: Trial, taken: Mapping[str, Any] | None, among: Collection[str]) -> list[str]:
         """Write where a trial is wrong, and what it gave if it did; return at which of some workloads it counts."""
+        request = self._request
         for workload, wrong in trial.wrong.items():
             self._fail(trial.name, workload, wrong)
         is_clock = trial.name == trial.reference  # whose output may be wrong, see `worker.references`
         wrong_at = {name for name, of in trial.wrong.items() if not (is_clock and of.is_of_output)}
         left = [one for one in trial.calls if one in among and one not in wrong_at]
         if left and taken is not None:
-            place = {"reference": trial.reference, "process": self._request.process, "workloads": left}
-            self._emit("timed", variant=trial.name, **place, **taken)
-            if burst := taken.get("burst"):
-                self._was_timed(trial.name, {one: trial.calls[one] for one in left}, burst)
+            place = {"reference": trial.reference, "process": request.process, "workloads": left}
+            calls = {one: trial.calls[one] for one in left if "burst" in taken and request.profiles(trial.name, one)}
+            self._emit("timed", variant=trial.name, profiles=[*calls], **place, **taken)
+            self._was_timed(trial.name, calls, taken["burst"]["calls"] if calls else ())
         return left
 
     def _take(self, trial: Trial, *, burst: bool, sustained: bool) -> list[str]:

@@ -13,8 +13,9 @@ It writes JSON objects (`bench.events`), each on a line that is flushed: a reade
     {"event": "lacked", "variant": ..., "workload": ..., "reason": ...}   memory, which it waits for to try again
     {"event": "trial", "variant": ...}                                    before it is timed
     {"event": "timed", "variant": ..., "reference": ..., "burst": {...}, "block": {...}, ...}
-    {"event": "probing"}                                                  all is timed; what dies now costs no time
+    {"event": "profiling"}                                                all is timed; what dies now costs no time
     {"event": "profiled", "variant": ..., "workload": ..., "kernels": [...], "names": [...], "times": [...]}
+    {"event": "probing"}                                                  what dies now costs nothing
     {"event": "probed", "variant": ..., "found": {...}}                   what `capabilities.probe` returns
     {"event": "rates", "rates": {...}}
     {"event": "done"}
@@ -184,10 +185,10 @@ class Worker:
         together = [name for name in names if follows and may_follow_others(variants.find(name))]
         right = lambda name: self._right_calls(name, self._left(name, workloads))  # noqa: E731
         taken = self.succession.take(beside, together, right, trial)
+        names = [name for name in names if taken.usable is None or name in taken.lacking or name not in together]
+        forget_compiled(together if names else ())
         if taken.usable is not None:
             usable = taken.usable
-            names = [name for name in names if name in taken.lacking or name not in together]
-            forget_compiled(together if any(variants.find(name).compiles for name in names) else ())
         else:
             # Its burst rounds are for its own record alone: those of the others hold its calls as well.
             # On a CPU the others' processor time is compared with its, and it is sustained in the others' rounds.
