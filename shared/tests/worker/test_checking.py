@@ -88,7 +88,7 @@ def test_a_kernel_that_changes_its_inputs_is_wrong_and_they_are_put_back() -> No
     first = cases["normal"].inputs["k"].clone()
     failed = check(FormedVariant(variant("a", spoils), forms.EAGER), SMALL, ON_CPU, cases)
     assert isinstance(failed, Failed)
-    assert (failed.status, failed.reason) == ("INCORRECT", "the kernel changes its inputs: k")
+    assert failed.reason == "the kernel changes its inputs: k"
     assert torch.equal(cases["normal"].inputs["k"], first)
 
 

@@ -19,7 +19,6 @@ from fluxbench.correctness.judging import Errors, judgement_on, worse
 from fluxbench.correctness.questions import answers, both
 from fluxbench.operations.protocol import Bound, Tensors
 from fluxbench.operations.workload import Workload
-from fluxbench.records.status import Status
 from fluxbench.timing.memory import memory_of
 from fluxbench.timing.profiler import Profile, compile_counters, profile_call
 from fluxbench.variants._base import Variant, part_of
@@ -41,10 +40,9 @@ class Checked:
 class Failed:
     """A variant that was wrong."""
 
-    status: Status
     reason: str
     errors: Mapping[str, Errors]
-    bound: Bound | None = None  # where its outputs alone are wrong, and it can be timed
+    bound: Bound  # which can be timed all the same
 
 
 def check(
@@ -104,7 +102,7 @@ def check(
         if errors and not variant.gated_kinds([kind]):
             errors, wrong = {}, None
         if wrong := wrong or changed:
-            return Failed(status=Status.INCORRECT, reason=wrong, errors=_on_all(errors, by_inputs), bound=bound)
+            return Failed(reason=wrong, errors=_on_all(errors, by_inputs), bound=bound)
         worst |= {name: worse(found, worst.get(name, found)) for name, found in errors.items()}
     worst = _on_all(worst, by_inputs)
     if profiles and profile is None:  # of an operation with one kind of inputs
@@ -120,11 +118,11 @@ def check(
         durations.append(clock() - started)
     compiled = compile_counters() - before
     if thorough and ragged and (wrong := check_ragged(formed, workload, next(iter(timed.inputs.values())).device)):
-        return Failed(status=Status.INCORRECT, reason=wrong, errors=worst, bound=bound)
+        return Failed(reason=wrong, errors=worst, bound=bound)
     taken = memory_of(bound, timed.inputs, device) if memory else None
     since = len(durations) > 1 or thorough or memory  # there were calls since, whose outputs nobody judged
     if since and (wrong := restore(timed.inputs, unchanged)):
-        return Failed(status=Status.INCORRECT, reason=wrong, errors=worst, bound=bound)
+        return Failed(reason=wrong, errors=worst, bound=bound)
     seen = {
         "errors": {name: dataclasses.asdict(errors) for name, errors in worst.items()},
         "kernels": profile.kernels if profile else [],

@@ -281,9 +281,9 @@ class Worker:
                 seen = found.seen | ({"compile_s": first.seconds(found.seen["compile_s"])} if first else {})
                 self.emit("checked", variant=name, workload=workload.name, thorough=thorough, **seen)
                 return found.bound
-            if found.bound and name in self.request.references:
+            if name in self.request.references:
                 self.clocks.calls[name, workload.name] = found.bound
-            self._fail(name, workload.name, Wrong(found.status, found.reason), found.errors)
+            self._fail(name, workload.name, Wrong(Status.INCORRECT, found.reason), found.errors)
             return None
         except Exception as error:  # noqa: BLE001 - the one place that turns a failure into a record
             traceback.print_exc()
