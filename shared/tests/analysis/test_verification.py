@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from fakes import GPU, TINY, tokens
-from sample_events import READY, REFERENCE, checked, collected, timed
+from sample_events import READY, REFERENCE, checked, collected, profiled, timed
 from sample_records import errors, record
 
 from fluxbench.analysis.verification import times
@@ -20,20 +20,27 @@ from fluxbench.bench.recording import Context
 from fluxbench.core.files import write_gzip
 from fluxbench.environments.cell import Cell
 from fluxbench.records import files
-from fluxbench.records.schema import BURST, SUSTAINED, Record, RecordError
+from fluxbench.records.method import METHOD_VERSION
+from fluxbench.records.schema import BURST, SUSTAINED, Flag, Record, RecordError
+from fluxbench.records.status import FlagKind
 from fluxbench.stats.intervals import medians, quotients
 
 CELL = Cell(notebook="flux", id="sdpa", study="flux", packages=("torch==2.13.0",), source_sha256="0" * 64)
 OF_TIMES = (Kind.VALUE, Kind.WIDTH, Kind.SAMPLES, Kind.REFERENCE)
 
 
-def written(folder: Path) -> list[Record]:
-    """Write the samples of two variants, one with a process more, and return the records without those."""
+def written(folder: Path, told: int = 0) -> list[Record]:
+    """Write the samples of two variants, one with a process more, and return the records without those.
+
+    So many of the first processes told which kernels ran.
+    """
     events = [checked(name) for name in (REFERENCE, "torch_math")]
     for process in range(4):
         events += [READY, timed(REFERENCE, process, block_ms=(1.0 + 0.004 * process,) * 10)]
         if process < 3:
             events.append(timed("torch_math", process, began=10, block_ms=(2.0 + 0.001 * process,) * 10))
+        if process < told:
+            events.append(profiled("torch_math"))
     of = collected(events)
     write_gzip(folder / "sdpa.samples.json.gz", samples.to_json(of))
     context = Context(
@@ -59,6 +66,29 @@ def test_sustained_intervals_follow_from_the_samples_of_the_whole_cell(tmp_path:
         assert problems(tmp_path, [reference, lie]) == [(Kind.VALUE, "ci95_ms")]
         older = msgspec.structs.replace(lie, method_version=7)  # whose estimator is gone
         assert problems(tmp_path, [reference, older]) == []
+
+
+@pytest.mark.parametrize(
+    ("told", "value", "version", "found"),
+    [
+        (3, None, METHOD_VERSION, []),
+        (2, 1, METHOD_VERSION, []),
+        (2, None, METHOD_VERSION, [Kind.NO_FLAG]),  # as where a process ran another kernel, and its names were dropped
+        (2, 2, METHOD_VERSION, [Kind.FLAG]),
+        (3, 1, METHOD_VERSION, [Kind.FLAG]),
+        (0, None, METHOD_VERSION, []),  # the study does not ask at this workload
+        (2, None, 11, []),  # when the first process had its own in the record alone
+    ],
+)
+def test_processes_that_did_not_tell_which_kernels_ran_are_counted_by_a_flag(
+    tmp_path: Path, told: int, value: int | None, version: int, found: list[Kind]
+) -> None:
+    _, math = written(tmp_path, told)
+    flags = () if value is None else (Flag(kind=FlagKind.NOT_PROFILED, value=value),)
+    files.write(tmp_path / "sdpa.jsonl", [msgspec.structs.replace(math, method_version=version, flags=flags)])
+    cell = read(tmp_path / "sdpa.jsonl")
+    seen = [one for one in verify([cell]) if one.values.get("flag") == FlagKind.NOT_PROFILED.value]
+    assert [one.kind for one in seen] == found
 
 
 @pytest.mark.parametrize("winsorized", [True, False])

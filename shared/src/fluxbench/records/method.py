@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 METHOD_VERSION = 12
 _OF_A_CPU = 10  # whose times are taken as in that version
+EACH_PROFILES = 12  # from which on each process of a GPU tells which kernels ran
 
 VERSIONS = {
     1: "single calls under load, all variants of a cell in turn",

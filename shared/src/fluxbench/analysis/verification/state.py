@@ -11,6 +11,7 @@ from fluxbench.analysis.verification.origin import device_of
 from fluxbench.analysis.verification.problem import Findings, Kind, finding
 from fluxbench.analysis.verification.rebuilt import Expected
 from fluxbench.device.peaks import peak
+from fluxbench.records.method import EACH_PROFILES
 from fluxbench.records.schema import BURST, CUPTI_AGREES_WITHIN, SUSTAINED, Record
 from fluxbench.records.status import FlagKind, Status
 
@@ -145,6 +146,7 @@ def against_samples(record: Record, cell: Cell, expected: Mapping[str, Expected]
         yield finding(
             Kind.TELEMETRY, regime=SUSTAINED, name="power_w", least=min(watts), most=max(watts), got=state_.power_w
         )
+    yield from _profiled(record, bursts)
     yield from _discarded(record, series, expected)
     yield from _counted(record, series, on_gpu)
 
@@ -156,6 +158,18 @@ def _ranked(series: Iterable[Sampled], name: str) -> list[float]:
         for value, ranked in zip(getattr(one, name), one.ranked, strict=False)
         if ranked and value is not None
     ]
+
+
+def _profiled(record: Record, bursts: Sequence[Sampled]) -> Findings:
+    """Yield a flag that does not count the processes of which it is not known which kernels ran, where some told it."""
+    told = [bool(one.kernels) for one in bursts]
+    if record.method_version < EACH_PROFILES or not any(told):
+        return
+    silent, flag = told.count(False), record.flagged(FlagKind.NOT_PROFILED)
+    if silent and not flag:
+        yield finding(Kind.NO_FLAG, flag=FlagKind.NOT_PROFILED.value, why=f"{silent} processes")
+    elif flag and flag.value != silent:
+        yield finding(Kind.FLAG, flag=flag.kind.value, expected=silent or "none", got=flag.value)
 
 
 def _discarded(record: Record, series: Sequence[Sampled], expected: Mapping[str, Expected]) -> Findings:
