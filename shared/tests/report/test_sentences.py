@@ -84,6 +84,17 @@ def test_records_of_an_older_fluxbench_are_told_apart() -> None:
     assert sentences.method([old])[0].startswith("Measured by an older fluxbench: ")
 
 
+def test_times_of_a_gpu_that_was_profiled_before_are_said_to_be_longer() -> None:
+    before = record("a", method_version=11)
+    texts = {len(some): sentences.method(some) for some in ([before], [before, record()])}
+    found = {count: [text for text in several if "profiler" in text] for count, several in texts.items()}
+    assert [len(several) for several in found.values()] == [1, 1]
+    assert found[1][0].startswith("Before method version 12: torch's profiler had run in each process before")
+    assert found[2][0].startswith("Before method version 12 (1 of 2 records): ")
+    on_cpu = record("a", method_version=10, fingerprint={"device": "EPYC", "device_kind": "cpu"})
+    assert not any("profiler" in text for some in ([record()], [on_cpu]) for text in sentences.method(some))
+
+
 def test_nothing_passed_is_said() -> None:
     assert sentences.method([record(status=Status.CRASHED)]) == ["Nothing passed: there are no times among 1 records."]
     assert sentences.method([]) == ["Nothing passed: there are no times among 0 records."]
