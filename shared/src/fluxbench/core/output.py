@@ -114,7 +114,11 @@ def terminated(number: int, frame: FrameType | None) -> NoReturn:
 
     Where make passes a signal on, each process of its group gets it twice, in the midst of a `print` too.
     """
-    signal.signal(number, signal.SIG_IGN)
+    signal.signal(number, _again)
     with contextlib.suppress(OSError):
         os.write(_STDERR, b"\nfluxbench: terminated; finished cells and all earlier results are kept\n")
     sys.exit(128 + number)
+
+
+def _again(number: int, frame: FrameType | None) -> None:
+    """Pass over a signal that comes again. Of one that is ignored by then, Python may print that it was."""
