@@ -121,9 +121,8 @@ def _of_profiler(record: Record, taken: Sequence[ProcessSeries], on_gpu: bool) -
         yield Flag(kind=FlagKind.NO_CUPTI, regime=BURST)
     elif record.cupti and abs(record.cupti.difference) > CUPTI_AGREES_WITHIN:
         yield Flag(kind=FlagKind.CUPTI_DIFFERS, regime=BURST, value=round(record.cupti.difference, 4))
-    trials = [each.trial.timed for each in taken]
-    told = [workload in one.profiled and bool(one.profiled[workload].names) for one in trials]
-    if silent := sum(workload in one.profiles and not known for one, known in zip(trials, told, strict=True)):
+    asked = [each.trial.timed.profiled.get(workload) for each in taken if workload in each.trial.timed.profiles]
+    if silent := sum(not (found and found.names) for found in asked):
         yield Flag(kind=FlagKind.NOT_PROFILED, value=silent)
     if on_gpu and not record.is_filled and (starved := sum(_starved(each, workload) for each in taken)):
         yield Flag(kind=FlagKind.LAUNCH_BOUND, regime=SUSTAINED, value=starved)

@@ -66,9 +66,7 @@ def check(
     def clock() -> float:
         return time.perf_counter() - waited_s()
 
-    variant, operation = formed.variant, operations.find(workload.operation)
-    asked = operation.attention(workload.shape)
-    parts = functools.partial(part_of, variant, asked, operation.parts)
+    variant, parts = formed.variant, parts_of_kernels(formed, workload)
     before = compile_counters()
     bound = _bound(formed, workload)
     worst: dict[str, Errors] = {}
@@ -144,6 +142,12 @@ def make(formed: FormedVariant, workload: Workload, inputs: Tensors) -> Bound:
     for _ in range(formed.first_calls):
         bound(inputs)
     return bound
+
+
+def parts_of_kernels(formed: FormedVariant, workload: Workload) -> Callable[[str], str]:
+    """Return what tells, by a kernel's name, what it does in a call of a variant at a workload."""
+    operation = operations.find(workload.operation)
+    return functools.partial(part_of, formed.variant, operation.attention(workload.shape), operation.parts)
 
 
 def _bound(formed: FormedVariant, workload: Workload) -> Bound:

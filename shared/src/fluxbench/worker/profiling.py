@@ -8,7 +8,6 @@ took 10.8 ms before and 11.3 to 11.4 ms after, 0.4 us a kernel. So nothing is pr
 from __future__ import annotations
 
 import contextlib
-import functools
 import re
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -19,13 +18,13 @@ from fluxbench import operations, variants
 from fluxbench.correctness.content import fresh_inputs
 from fluxbench.operations import held
 from fluxbench.operations.protocol import Bound, Tensors
+from fluxbench.operations.shapes import AttentionCall
 from fluxbench.operations.workload import Workload
 from fluxbench.records.status import Status
 from fluxbench.timing.profiler import PROFILED_CALLS, KernelTimes, Profile, profile_call, times_of_bound
 from fluxbench.timing.stopwatch import Stopwatch
-from fluxbench.variants._base import part_of
 from fluxbench.variants.forms import FormedVariant
-from fluxbench.worker.checking import make
+from fluxbench.worker.checking import make, parts_of_kernels
 from fluxbench.worker.compiling import forget_compiled
 from fluxbench.worker.device_use import DeviceUse
 from fluxbench.worker.failures import Wrong, is_fatal
@@ -118,7 +117,7 @@ class Profiling:
                 bound = kept or make(formed, workloads[workload], inputs[workload])
                 for _ in range(formed.first_calls if kept else 0):  # what was compiled for it may be forgotten
                     bound(inputs[workload])
-                parts = self._parts(formed, workloads[workload])
+                parts = parts_of_kernels(formed, workloads[workload])
                 seen[workload] = profile_call(bound, inputs[workload], self._device, parts)[1]
                 bounds[workload] = bound
         if not self._request.process:
@@ -131,8 +130,7 @@ class Profiling:
         for workload, profile in seen.items():
             found = {"kernels": profile.kernels, "names": profile.names, "times": times.get(workload)}
             self._emit("profiled", variant=name, workload=workload, **found)
-            operation = operations.find(workloads[workload].operation)
-            pattern = formed.variant.pattern(operation.attention(workloads[workload].shape))
+            pattern = formed.variant.pattern(_asked(workloads[workload]))
             if profile.kernels and pattern and not any(re.search(pattern, one["name"]) for one in profile.kernels):
                 reason = f"another kernel ran in place of {formed.variant.name}: {profile.kernels[0]['name']}"
                 self._fail(name, workload, Wrong(Status.ERROR, reason))
@@ -148,16 +146,14 @@ class Profiling:
     ) -> Mapping[str, KernelTimes]:
         """Return what kernels take, by workload, after a rest; `call_s`: about how long all calls take together."""
         repeats = min([PROFILED_CALLS, *(times for from_s, times in _OF_LONG if call_s >= from_s)])
-        asked = {name: operations.find(workloads[name].operation).attention(workloads[name].shape) for name in calls}
-        apart = [name for name, call in asked.items() if call.retain_graph or calls[name].others]
-        parts = self._parts(formed, workloads[next(iter(calls))])
+        apart = [name for name, bound in calls.items() if _asked(workloads[name]).retain_graph or bound.others]
+        parts = parts_of_kernels(formed, workloads[next(iter(calls))])
         with self._use.step("measuring", short=False), without_collections():
             return times_of_bound(calls, inputs, stopwatch, parts, repeats, apart, self._rest_s)
 
-    @staticmethod
-    def _parts(formed: FormedVariant, workload: Workload) -> Callable[[str], str]:
-        operation = operations.find(workload.operation)
-        return functools.partial(part_of, formed.variant, operation.attention(workload.shape), operation.parts)
+
+def _asked(workload: Workload) -> AttentionCall:
+    return operations.find(workload.operation).attention(workload.shape)
 
 
 @contextlib.contextmanager

@@ -213,7 +213,7 @@ class Worker:
     def _right_calls(
         self, name: str, workloads: Mapping[str, PreparedWorkload], is_reference: bool = False
     ) -> dict[str, Bound]:
-        """Build a variant at each workload where it has not failed, in earlier processes either.
+        """Build a variant at each workload where it has not failed, here or in an earlier process.
 
         Return its calls where it is right, so far.
         """
