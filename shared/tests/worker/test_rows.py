@@ -4,83 +4,29 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 import torch
-from clocks import ON_CPU, Clock, LikeAGPU, small_cache
+from clocks import ON_CPU, Clock, LikeAGPU
 from fakes import tokens
-from workers import QUICK, honest, variant
+from row_trials import IN_ROWS, LONG, SHORT, VARIANT, Graph, bound, graphs_made_here, paced, trial
+from workers import QUICK
 
-from fluxbench import operations, variants
-from fluxbench.operations import held, sets
 from fluxbench.operations.protocol import Bound, Tensors
-from fluxbench.operations.workload import Workload
 from fluxbench.timing.graph import GraphRefused
-from fluxbench.timing.plan import Plan
-from fluxbench.variants.forms import EAGER, FormedVariant
 from fluxbench.worker import rows
 from fluxbench.worker.prepared import PreparedWorkload
 from fluxbench.worker.trial import Trial
 
-SHORT, LONG = tokens("short", 16), tokens("long", 24)
 BOTH_PASSES = tokens("both", 12, "attention_training")
-IN_ROWS = dataclasses.replace(QUICK, row_s=5e-4, row_below_s=1e-3, min_rounds=3, max_rounds=3)
-VARIANT = variant("flex")
-
-
-class Graph:
-    """Makes a captured row's calls each time, as a graph does on the device; `calls` are those of all replays."""
-
-    made: ClassVar[list[Graph]] = []
-    replays: ClassVar[bool] = False  # now
-
-    def __init__(self, call: Any, inputs: Sequence[Any], _pool: None = None, **_: Any) -> None:
-        self._call, self._inputs = call, list(inputs)
-        self.calls = 0
-        Graph.made.append(self)
-
-    def __call__(self, _: Sequence[Any]) -> Mapping[str, object]:
-        self.calls += len(self._inputs)
-        Graph.replays = True
-        outputs: list[Mapping[str, object]] = [self._call(inputs) for inputs in self._inputs]
-        Graph.replays = False
-        return outputs[-1]
 
 
 @pytest.fixture(autouse=True)
 def _elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    small_cache(monkeypatch)
-    monkeypatch.setattr(rows, "CapturedCalls", Graph)
-    Graph.made.clear()
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # several wait for each other where the machine does something else
-    yield
-    torch.set_num_threads(threads)
-
-
-def bound(workload: Workload) -> Bound:
-    formed = FormedVariant(variant("right", honest), EAGER)
-    return operations.find(workload.operation).bind(formed, workload.shape)
-
-
-def paced(clock: Clock, seconds: float, inner: Bound, launch_s: float = 0.0) -> Bound:
-    """Return an honest call that takes so long, and alone no less than the host takes to launch it."""
-
-    def call(prepared: Any) -> Mapping[str, object]:
-        clock.now += seconds if Graph.replays else max(seconds, launch_s)
-        return inner.call(prepared)
-
-    return Bound(call, inner.prepare)
-
-
-def trial(calls: Mapping[Workload, Bound], reference: Mapping[Workload, Bound] | None = None) -> Trial:
-    """Return the trial of a variant beside a reference, or beside itself."""
-    workloads = {one.name: PreparedWorkload.make(one, ON_CPU, 1) for one in calls}
-    beside = {one.name: call for one, call in (reference or calls).items()}
-    own = {one.name: call for one, call in calls.items()}
-    return Trial("flex", VARIANT, own, ("torch_flash", beside), workloads, None, LikeAGPU(), IN_ROWS, random.Random(1))
+    with graphs_made_here(monkeypatch):
+        yield
 
 
 def test_a_short_call_is_timed_in_rows_and_a_long_one_by_itself(clock: Clock) -> None:
@@ -181,29 +127,6 @@ def test_both_passes_fit_into_a_row_and_a_backward_pass_alone_does_not(clock: Cl
         one.check()
     assert (taken["calls"], one.wrong) == ({"both": 5}, {})
     assert taken["refused"] == {"backward": "the forward pass before it is not in the graph"}
-
-
-def test_a_model_s_step_is_replayed_twice_however_long_and_one_that_is_never_captured_is_launched(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert Plan.on(ON_CPU, replayed=True) == Plan.on(ON_CPU)
-    plan = Plan.on(torch.device("cuda"), replayed=True)
-    monkeypatch.setitem(globals(), "IN_ROWS", dataclasses.replace(IN_ROWS, row_below_s=plan.row_below_s))
-    [step] = sets.named(["decode-model-small-512"])
-    inner = operations.find(step.operation).bind(variants.find("torch_flash"), step.shape)
-    one = trial({step: paced(clock, 0.03, inner, launch_s=0.05)})
-    stopwatch = one.stopwatch
-    assert isinstance(stopwatch, LikeAGPU)
-    launched = trial({SHORT: dataclasses.replace(paced(clock, 1e-5, bound(SHORT)), captured=False)})
-    with torch.no_grad():
-        taken = one.burst()
-        one.check()
-        assert launched.burst()["calls"] == {}
-    held.release()
-    assert (one.wrong, taken["calls"]) == ({}, {step.name: 2})
-    assert taken["samples_ms"] == {step.name: pytest.approx([30.0] * 3)}
-    assert taken["launched_ms"] == {step.name: pytest.approx(50.0)}
-    assert max(stopwatch.spins) == pytest.approx(0.05)  # a call as it is launched; rows take less to launch than to run
 
 
 def test_a_call_that_cannot_be_captured_is_timed_by_itself_and_says_why(

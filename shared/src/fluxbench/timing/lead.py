@@ -33,12 +33,13 @@ class Lead:
         calls: Mapping[Key, Bound],
         contents: Mapping[str, Contents],
         rows: Collection[Key],
-        first: Key,
+        first: Key | None,
         cheap: Collection[str] = (),
         *,
         grid: bool = False,
     ) -> None:
-        """`first` is the call that a round begins with, untimed; it may be one of `rows`, launched kernel by kernel.
+        """`first` is the call that a round begins with, untimed; it may be one of `rows`, launched kernel by kernel. It
+        is None where a replay is that.
 
         Rows need no lead, as they take less to launch than to run. The untimed round is at `cheap` workloads if there
         are some, whose calls are launched alike.

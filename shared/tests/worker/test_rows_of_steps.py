@@ -1,0 +1,79 @@
+"""Steps of whole models that are replayed as CUDA graphs however long they are, on a clock that a test moves."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+import torch
+from clocks import ON_CPU, Clock, LikeAGPU
+from row_trials import IN_ROWS, LONG, SHORT, Graph, bound, graphs_made_here, paced, trial
+
+from fluxbench import operations, variants
+from fluxbench.operations import held, sets
+from fluxbench.operations.protocol import Bound
+from fluxbench.timing.plan import Plan
+from fluxbench.worker import rows
+
+OF_STEPS = dataclasses.replace(IN_ROWS, row_below_s=math.inf)
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with graphs_made_here(monkeypatch):
+        yield
+
+
+def test_a_model_s_step_is_replayed_twice_however_long_and_one_that_is_never_captured_is_launched(clock: Clock) -> None:
+    assert Plan.on(ON_CPU, replayed=True) == Plan.on(ON_CPU)
+    assert Plan.on(torch.device("cuda"), replayed=True).row_below_s == OF_STEPS.row_below_s
+    [step] = sets.named(["decode-model-small-512"])
+    inner = operations.find(step.operation).bind(variants.find("torch_flash"), step.shape)
+    made, paced_call = [], paced(clock, 0.03, inner, launch_s=0.05)
+
+    def call(prepared: Any) -> Mapping[str, object]:
+        made.append("replayed" if Graph.replays else "launched")
+        return paced_call.call(prepared)
+
+    one = trial({step: Bound(call, paced_call.prepare)}, plan=OF_STEPS)
+    stopwatch = one.stopwatch
+    assert isinstance(stopwatch, LikeAGPU)
+    launched = trial({SHORT: dataclasses.replace(paced(clock, 1e-5, bound(SHORT)), captured=False)}, plan=OF_STEPS)
+    with torch.no_grad():
+        taken = one.burst()
+        one.check()
+        assert launched.burst()["calls"] == {}
+    held.release()
+    assert (one.wrong, taken["calls"]) == ({}, {step.name: 2})
+    assert taken["samples_ms"] == {step.name: pytest.approx([30.0] * 3)}
+    assert taken["launched_ms"] == {step.name: pytest.approx(50.0)}
+    # A replay right after a launched call takes less time: one before the rounds and one in each are not timed.
+    replayed = [kind for kind, _ in itertools.groupby(made)].count("replayed"), made.count("replayed") // 2
+    assert replayed == (1, 2 * rows._REPLAYS + 2 + 3 * (1 + 2))  # of two rows, in three rounds
+    assert max(stopwatch.spins) == 0.0  # rows take less to launch than to run
+
+
+def test_beside_launched_calls_each_replay_of_a_model_s_step_follows_one_that_is_not_timed(clock: Clock) -> None:
+    step, made = dataclasses.replace(LONG, name="step"), list[str]()
+    own, beside = paced(clock, 0.02, bound(step)), paced(clock, 0.03, bound(step))
+
+    def replayed(prepared: Any) -> Mapping[str, object]:
+        made.append("replayed" if Graph.replays else "launched")
+        return beside.call(prepared)
+
+    def launched(prepared: Any) -> Mapping[str, object]:
+        made.append("launched")
+        return own.call(prepared)
+
+    one = trial({step: Bound(launched, own.prepare, captured=False)}, {step: Bound(replayed, beside.prepare)}, OF_STEPS)
+    with torch.inference_mode():
+        rows_of = one.make_rows()
+        made.clear()
+        taken = one.burst()
+    assert {name for name, _ in rows_of.by_key} == {"torch_flash"}
+    assert taken["reference_ms"] == {"step": pytest.approx([30.0] * 3)}
+    assert made.count("replayed") == 2 * (1 + 3 * (1 + 2))  # before the rounds, at the begin of each, and two in it
