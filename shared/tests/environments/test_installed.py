@@ -27,6 +27,8 @@ def test_every_file_of_a_locked_package_must_be_there_and_as_long_as_it_was(
     assert problem([lock]) == f"{module} of made-up is missing or truncated"
     module.unlink()
     assert problem([lock]) == f"{module} of made-up is missing or truncated"
+    (facts / "RECORD").unlink()
+    assert problem([lock]) == "RECORD of made-up is missing or truncated"
     shutil.rmtree(facts)
     assert problem([lock]) == "made-up is missing"
 

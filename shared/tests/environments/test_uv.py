@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -12,6 +16,7 @@ from fluxbench.core.errors import SetupError
 from fluxbench.core.settings import Settings
 from fluxbench.environments import uv
 
+FACTS = "made_up-1.0.dist-info"
 NO_NETWORK = """\
 error: Failed to fetch: http://user:secret@registry.example:8080/simple/torch/
   cause: error sending request for url (https://registry.example/simple/torch/)
@@ -111,3 +116,44 @@ def test_inside_a_cell_uv_keeps_to_the_cache_that_the_cell_was_installed_from(mo
     assert uv.variables(settings) == {"UV_CACHE_DIR": "/cache/uv"}
     monkeypatch.setenv("UV_CACHE_DIR", "/another")
     assert uv.variables(settings) == {}
+
+
+@pytest.mark.parametrize("lost", [None, "made_up/call.py", f"{FACTS}/METADATA", f"{FACTS}/RECORD", FACTS])
+def test_a_script_s_environment_that_a_killed_uv_left_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str | None
+) -> None:
+    """By uv itself, which else uses it as it is."""
+    wheel, script = tmp_path / "wheels" / "made_up-1.0-py3-none-any.whl", tmp_path / "script.py"
+    files = {
+        "made_up/__init__.py": "",
+        "made_up/call.py": "print('it is there')\n",
+        f"{FACTS}/METADATA": "Metadata-Version: 2.1\nName: made-up\nVersion: 1.0\n",
+        f"{FACTS}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    wheel.parent.mkdir()
+    with zipfile.ZipFile(wheel, "w") as file:
+        for name, text in files.items():
+            file.writestr(name, text)
+        file.writestr(f"{FACTS}/RECORD", "".join(f"{name},,\n" for name in (*files, f"{FACTS}/RECORD")))
+    script.write_text('# /// script\n# dependencies = ["made-up"]\n# ///\nimport made_up.call\n', encoding="utf-8")
+    cache, python = tmp_path / "cache", getattr(sys, "_base_executable", sys.executable)
+    settings = Settings(root=REPOSITORY, cache=tmp_path, wheels=wheel.parent)
+    own = {"UV_CACHE_DIR": str(cache), "UV_PYTHON": python, "UV_LINK_MODE": "copy"}
+    clean(monkeypatch)
+    environ = {**os.environ, **uv.variables(settings), **own}
+
+    def run() -> str:
+        ran = subprocess.run([uv.find(), "run", "-q", str(script)], env=environ, capture_output=True, encoding="utf-8")
+        return ran.stdout
+
+    assert run() == "it is there\n"
+    (site,) = (cache / "environments-v2").glob("*/lib/python*/site-packages")
+    if lost == FACTS:  # a package without the list of its files
+        shutil.rmtree(site / FACTS)
+        (site / "made_up" / "call.py").unlink()
+    elif lost:
+        (site / lost).unlink()
+    monkeypatch.setattr(uv, "_mended", set())
+    uv.mend(script, environ)
+    assert site.is_dir() == (lost is None)
+    assert run() == "it is there\n"

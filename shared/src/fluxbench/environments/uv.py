@@ -8,13 +8,15 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from fluxbench.core import progress
 from fluxbench.core.errors import SetupError
 from fluxbench.core.settings import Settings
+from fluxbench.environments import installed
 
 # A pattern of what uv prints -> what to do; the first that matches counts.
 _ADVICE = (
@@ -44,6 +46,8 @@ _ADVICE = (
     (r"no solution|incompatible|not compatible", "bring a wheel that fits this Python and platform"),
 )
 _LONGEST = 300  # characters of what uv printed
+_OF_SCRIPTS = "environments-v2"  # the folder of uv's cache with the environments of scripts
+_MENDING, _mended = threading.Lock(), set[Path]()
 
 
 def find() -> str:
@@ -63,13 +67,33 @@ def variables(settings: Settings) -> dict[str, str]:
     if "UV_CACHE_DIR" not in os.environ:
         # Inside a cell, uvnote has replaced HOME: keep to the cache that this very interpreter was installed from.
         parts = Path(sys.prefix).parts
-        if "environments-v2" in parts:
-            added["UV_CACHE_DIR"] = str(Path(*parts[: parts.index("environments-v2")]))
+        if _OF_SCRIPTS in parts:
+            added["UV_CACHE_DIR"] = str(Path(*parts[: parts.index(_OF_SCRIPTS)]))
     if settings.wheels:
         added |= {"UV_FIND_LINKS": str(settings.wheels), "UV_NO_INDEX": "1", "UV_OFFLINE": "1"}
     elif folders := os.environ.get("PIP_FIND_LINKS"):
         added["UV_FIND_LINKS"] = os.environ.get("UV_FIND_LINKS") or ",".join(folders.split())
     return added
+
+
+def mend(script: Path, environ: Mapping[str, str]) -> None:
+    """Remove the environment in which uv would run a script, where a file of its packages is missing or truncated.
+
+    uv 0.13.8 that is killed while it makes one leaves it so, and uses it from then on; without one it makes one. Each
+    script's is looked at once, before this process lets uv run it. `environ`: the variables with which uv then runs.
+    Raises `SetupError` where uv is missing, `OSError`.
+    """
+    with _MENDING:
+        if script in _mended:
+            return
+        _mended.add(script)
+        asked = [find(), "python", "find", "--script", str(script)]
+        done = subprocess.run(asked, env=dict(environ), capture_output=True, text=True)
+        folder = Path(done.stdout.strip()).parent.parent
+        if done.returncode or folder.parent.name != _OF_SCRIPTS:  # there is none yet
+            return
+        if not all(map(installed.is_whole, folder.glob("lib/python*/site-packages"))):
+            shutil.rmtree(folder)
 
 
 @contextmanager

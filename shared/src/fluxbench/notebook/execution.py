@@ -96,6 +96,7 @@ def run_cell(
     """
     document, ran_at = place.document, datetime.now(UTC).isoformat(timespec="seconds")
     script, launcher = scripts.write(code, document), scripts.launcher(code, document)
+    uv.mend(launcher or script, place.variables)
     resident = place.residents.of(launcher) if launcher and not document.is_measuring(code) else None
     if resident:
         with exclusive.cell_folder(document.work, resident.folder) as folder:
