@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -118,11 +118,40 @@ def test_inside_a_cell_uv_keeps_to_the_cache_that_the_cell_was_installed_from(mo
     assert uv.variables(settings) == {}
 
 
-@pytest.mark.parametrize("lost", [None, "made_up/call.py", f"{FACTS}/METADATA", f"{FACTS}/RECORD", FACTS])
+def lose(name: str) -> Callable[[Path], None]:
+    """Return what removes a file below a folder."""
+    return lambda site: (site / name).unlink()
+
+
+def cut(name: str) -> Callable[[Path], None]:
+    """Return what leaves the first half of a file below a folder, within a row of a list."""
+    return lambda site: os.truncate(site / name, (site / name).stat().st_size // 2)
+
+
+def forget_installer(site: Path) -> None:
+    """Leave the list of files as it is in the wheel."""
+    record = site / FACTS / "RECORD"
+    record.write_text("".join(line for line in record.open() if "INSTALLER" not in line))
+
+
+FAULTS = {
+    "nothing": None,
+    "a file is missing": lose("made_up/call.py"),
+    "a file is cut": cut("made_up/call.py"),
+    "no metadata": lose(f"{FACTS}/METADATA"),
+    "no list of files": lose(f"{FACTS}/RECORD"),
+    "half a list of files": cut(f"{FACTS}/RECORD"),
+    "the wheel's list of files": forget_installer,
+    "no pyvenv.cfg": lose("../../../pyvenv.cfg"),
+    "an empty pyvenv.cfg": lambda site: os.truncate(site / "../../../pyvenv.cfg", 0),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
 def test_a_script_s_environment_that_a_killed_uv_left_is_made_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
-    """By uv itself, which else uses it as it is."""
+    """By uv itself."""
     wheel, script = tmp_path / "wheels" / "made_up-1.0-py3-none-any.whl", tmp_path / "script.py"
     files = {
         "made_up/__init__.py": "",
@@ -134,7 +163,8 @@ def test_a_script_s_environment_that_a_killed_uv_left_is_made_anew(
     with zipfile.ZipFile(wheel, "w") as file:
         for name, text in files.items():
             file.writestr(name, text)
-        file.writestr(f"{FACTS}/RECORD", "".join(f"{name},,\n" for name in (*files, f"{FACTS}/RECORD")))
+        listed = "".join(f"{name},,{len(text)}\n" for name, text in files.items())
+        file.writestr(f"{FACTS}/RECORD", f"{listed}{FACTS}/RECORD,,\n")
     script.write_text('# /// script\n# dependencies = ["made-up"]\n# ///\nimport made_up.call\n', encoding="utf-8")
     cache, python = tmp_path / "cache", getattr(sys, "_base_executable", sys.executable)
     settings = Settings(root=REPOSITORY, cache=tmp_path, wheels=wheel.parent)
@@ -148,12 +178,9 @@ def test_a_script_s_environment_that_a_killed_uv_left_is_made_anew(
 
     assert run() == "it is there\n"
     (site,) = (cache / "environments-v2").glob("*/lib/python*/site-packages")
-    if lost == FACTS:  # a package without the list of its files
-        shutil.rmtree(site / FACTS)
-        (site / "made_up" / "call.py").unlink()
-    elif lost:
-        (site / lost).unlink()
+    if do := FAULTS[fault]:
+        do(site)
     monkeypatch.setattr(uv, "_mended", set())
     uv.mend(script, environ)
-    assert site.is_dir() == (lost is None)
+    assert site.is_dir() == (fault == "nothing")
     assert run() == "it is there\n"

@@ -15,7 +15,7 @@ from row_trials import IN_ROWS, LONG, SHORT, Graph, bound, graphs_made_here, pac
 
 from fluxbench import operations, variants
 from fluxbench.operations import held, sets
-from fluxbench.operations.protocol import Bound
+from fluxbench.operations.protocol import Bound, Tensors
 from fluxbench.timing.plan import Plan
 from fluxbench.worker import rows
 
@@ -57,23 +57,26 @@ def test_a_model_s_step_is_replayed_twice_however_long_and_one_that_is_never_cap
     assert max(stopwatch.spins) == 0.0  # rows take less to launch than to run
 
 
-def test_beside_launched_calls_each_replay_of_a_model_s_step_follows_one_that_is_not_timed(clock: Clock) -> None:
-    step, made = dataclasses.replace(LONG, name="step"), list[str]()
-    own, beside = paced(clock, 0.02, bound(step)), paced(clock, 0.03, bound(step))
+def test_beside_launched_calls_a_replay_of_a_model_s_step_follows_one_that_is_not_timed_on_other_contents(
+    clock: Clock,
+) -> None:
+    step, read = dataclasses.replace(LONG, name="step"), list[float]()
+    own, beside = paced(clock, 0.03, bound(step)), paced(clock, 0.02, bound(step))
 
-    def replayed(prepared: Any) -> Mapping[str, object]:
-        made.append("replayed" if Graph.replays else "launched")
-        return beside.call(prepared)
+    def call(tensors: Tensors) -> Mapping[str, object]:
+        if Graph.replays:
+            read.append(float(tensors["q"].sum()))
+        return own.call(tensors)
 
-    def launched(prepared: Any) -> Mapping[str, object]:
-        made.append("launched")
-        return own.call(prepared)
-
-    one = trial({step: Bound(launched, own.prepare, captured=False)}, {step: Bound(replayed, beside.prepare)}, OF_STEPS)
+    one = trial({step: Bound(call, own.prepare)}, {step: dataclasses.replace(beside, captured=False)}, OF_STEPS)
     with torch.inference_mode():
-        rows_of = one.make_rows()
-        made.clear()
+        assert one.make_rows().own.keys() == {"step"}
+        read.clear()
         taken = one.burst()
-    assert {name for name, _ in rows_of.by_key} == {"torch_flash"}
-    assert taken["reference_ms"] == {"step": pytest.approx([30.0] * 3)}
-    assert made.count("replayed") == 2 * (1 + 3 * (1 + 2))  # before the rounds, at the begin of each, and two in it
+        one.check()
+    assert one.wrong == {}
+    assert (taken["calls"], taken["samples_ms"]) == ({"step": 2}, {"step": pytest.approx([30.0] * 3)})
+    last = read[1::2]  # of each replay, the call that is judged where it is timed
+    assert len(last) == 1 + 3 * 2  # one before the rounds, two in each
+    assert all(not_timed != timed for not_timed, timed in zip(last[1::2], last[2::2], strict=True))
+    assert all(timed == not_timed for timed, not_timed in zip(last[::2], last[1::2], strict=False))

@@ -28,26 +28,32 @@ def problem(locks: Iterable[Path]) -> str | None:
     return None
 
 
-def is_whole(site_packages: Path) -> bool:
-    """Return whether a folder has all files of its packages, and nothing else: an installer was not killed there.
+def is_whole(environment: Path) -> bool:
+    """Return whether a virtual environment is as an installer left it that was not killed.
 
-    uv 0.13.8 installs over what is left of a package without a list of its files, and keeps folders that it finds.
+    uv 0.13.8 writes pyvenv.cfg after the interpreter's link, and lists INSTALLER among a package's files last.
     """
-    packages = [*map(metadata.Distribution.at, site_packages.glob("*.dist-info"))]
-    if any(map(_broken, packages)):
+    try:
+        if not (environment / "pyvenv.cfg").read_text(encoding="utf-8"):
+            return False
+        packages = [*map(metadata.Distribution.at, environment.glob("lib/python*/site-packages/*.dist-info"))]
+        listed = ({Path(name).name for name, *_ in _listed(package) or ()} for package in packages)
+        return all("INSTALLER" in names for names in listed) and not any(map(_broken, packages))
+    except (OSError, ValueError):
         return False
-    known = {Path(name).parts[0] for package in packages for name, *_ in _listed(package) or ()}
-    names = {path.name for path in site_packages.iterdir()} - {"__pycache__", "_virtualenv.py", "_virtualenv.pth"}
-    return names <= known
 
 
 def _listed(package: metadata.Distribution) -> list[list[str]] | None:
-    """Return path, hash and size of each file of a package; None where it has no list of them.
+    """Return path, hash and size of each file of a package; None where it has no list of them, or half of one.
 
     `Distribution.files` of Python 3.12 leaves out those that are missing.
     """
-    files = package.read_text("RECORD")
-    return None if files is None else [*csv.reader(files.splitlines())]
+    try:
+        files = package.read_text("RECORD")
+        rows = None if files is None else [*csv.reader(files.splitlines())]
+    except (csv.Error, UnicodeDecodeError):
+        return None
+    return rows if rows and all(len(row) == 3 for row in rows) else None
 
 
 def _broken(package: metadata.Distribution) -> Path | None:

@@ -77,7 +77,7 @@ def variables(settings: Settings) -> dict[str, str]:
 
 
 def mend(script: Path, environ: Mapping[str, str]) -> None:
-    """Remove the environment in which uv would run a script, where a file of its packages is missing or truncated.
+    """Remove the environment in which uv would run a script, where it is not whole.
 
     uv 0.13.8 that is killed while it makes one leaves it so, and uses it from then on; without one it makes one. Each
     script's is looked at once, before this process lets uv run it. `environ`: the variables with which uv then runs.
@@ -86,14 +86,13 @@ def mend(script: Path, environ: Mapping[str, str]) -> None:
     with _MENDING:
         if script in _mended:
             return
-        _mended.add(script)
         asked = [find(), "python", "find", "--script", str(script)]
         done = subprocess.run(asked, env=dict(environ), capture_output=True, text=True)
         folder = Path(done.stdout.strip()).parent.parent
-        if done.returncode or folder.parent.name != _OF_SCRIPTS:  # there is none yet
-            return
-        if not all(map(installed.is_whole, folder.glob("lib/python*/site-packages"))):
+        is_there = not done.returncode and folder.parent.name == _OF_SCRIPTS
+        if is_there and not installed.is_whole(folder):
             shutil.rmtree(folder)
+        _mended.add(script)
 
 
 @contextmanager

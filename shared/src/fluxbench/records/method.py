@@ -25,7 +25,7 @@ VERSIONS = {
     9: "CUDA graphs of all sustained calls that can be captured",
     10: "no pause between sustained windows",
     11: "burst calls of unlike lengths apart, the shortest first; models' steps for whole periods of the limit",
-    12: "nothing is profiled in a process before its last time is taken; no call is launched between models' steps",
+    12: "nothing is profiled before a process's last time is taken; each replay of a model's steps follows another",
 }
 _SAME_BURST = {9: 8, 10: 8}  # burst times are taken as in that version
 _SAME_SUSTAINED = {9: 8}  # a GPU's sustained times are, where calls are CUDA graphs on both sides or on neither

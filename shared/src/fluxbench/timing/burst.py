@@ -126,6 +126,8 @@ def burst(
     def launch(key: Key) -> None:
         """Put a timed call, on contents that none has had, into the device's queue."""
         began_s = time.perf_counter()
+        if single and key in warm_rows:
+            warm_rows[key].launch(())
         content = drawn[key][len(taken.launch_ms[key])] if drawn[key] else None
         before_ms = others_ms()
         inputs = contents[key[1]].put(content) if content else {}
@@ -134,8 +136,6 @@ def burst(
         before_ms = others_ms()
         if idle:
             stopwatch.begin_idle()
-        if single and key in warm_rows:
-            warm_rows[key].launch(())
         stopwatch.clear_cache()
         taken.others_ms[key].append(changing_ms + others_ms() - before_ms)
         before_ms = all_ms()
