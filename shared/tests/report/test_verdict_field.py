@@ -83,6 +83,14 @@ def test_one_that_is_faster_than_all_however_uncertain_by_how_much_is_named_and_
     assert said(DEFAULT, record("c"), record("a", sustained_ms=0.3, ci=0.01)).startswith(f"{first}: 3.3 times as fast")
 
 
+def test_of_kernels_that_tie_the_gain_is_said_of_those_of_which_it_is_known() -> None:
+    tie = [DEFAULT, record("a", sustained_ms=0.95), record("c", sustained_ms=0.97, ci=0.05)]
+    assert said(*tie) == (
+        "a and c tie as fastest of 3 exact kernels measured here: a is 5% faster than PyTorch's default; of c that is "
+        "too uncertain to tell."
+    )
+
+
 def test_kernels_that_tie_with_a_reference_that_stands_in_have_no_gain_over_it() -> None:
     assert said(record(), record("torch_cudnn", sustained_ms=0.999)).endswith(
         " tie as fastest of 2 exact kernels measured here."

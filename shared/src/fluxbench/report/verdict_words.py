@@ -78,13 +78,26 @@ def _exact(verdict: Verdict) -> str:
         what = "only exact kernel with a time" if is_alone else f"{fastest} of {_field(verdict)}"
         which = f"{_names(exact)} is the {what}"
     unsure = f" {_names(unsure_too)} may be as fast: too uncertain to tell." if unsure_too else ""
-    speedups = [one.speedup for one in verdict.named if one.speedup]
-    if len(speedups) < len(exact) or not verdict.baseline:  # the baseline is one of them
+    if not verdict.baseline or any(one.speedup is None for one in verdict.named):  # the baseline is one of them
         return f"{which}.{unsure}"
-    # A kernel of another cell may beat the default, and none of these; or one is far ahead, but its interval is wide.
-    if any(one.low <= 1 or is_vague(one.value, one.high) for one in speedups):
-        return f"{which}; how much faster than {baseline_name(verdict.baseline)} is too uncertain to tell.{unsure}"
-    return f"{which}: {gain_over(verdict.baseline, speedups)}{_gathers(verdict.baseline)}.{unsure}"
+    return f"{which}{_gains(verdict, verdict.baseline)}.{unsure}"
+
+
+def _gains(verdict: Verdict, baseline: Record) -> str:
+    """Return how much faster than the baseline the exact kernels are, those of which it is known.
+
+    A kernel of another cell may beat the baseline, and none of these; or one is far ahead, but its interval is wide.
+    """
+    speedups = {one.record.variant: one.speedup for one in verdict.named if one.speedup}
+    known = {name: one for name, one in speedups.items() if one.low > 1 and not is_vague(one.value, one.high)}
+    if not known:
+        return f"; how much faster than {baseline_name(baseline)} is too uncertain to tell"
+    gains = f"{gain_over(baseline, [*known.values()])}{_gathers(baseline)}"
+    if len(known) == len(speedups):
+        return f": {gains}"
+    rest = [one.record for one in verdict.named if one.record.variant not in known]
+    which = _names([one.record for one in verdict.named if one.record.variant in known])
+    return f": {which} {'is' if len(known) == 1 else 'are'} {gains}; of {_names(rest)} that is too uncertain to tell"
 
 
 def _without_default(verdict: Verdict) -> str:
