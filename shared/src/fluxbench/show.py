@@ -24,7 +24,7 @@ from fluxbench.device.model import Device
 from fluxbench.device.targets import target_name
 from fluxbench.environments import cell
 from fluxbench.records import files
-from fluxbench.report import device_facts, figures, of_measuring, tables, verdict
+from fluxbench.report import device_facts, figures, of_measuring, tables
 from fluxbench.report import results as of_cells
 from fluxbench.report.basis import measured_with
 from fluxbench.report.blocks import Block, Facts, Paragraph
@@ -172,6 +172,8 @@ def _published(name: str, what: str) -> dict[str, object] | None:
 
 
 def _answer(shown: Results) -> list[Block]:
+    from fluxbench.report import verdict  # it loads matplotlib, which no measuring cell needs
+
     return [*verdict.blocks(shown.records, shown.device.name), measured_with(shown), *_notes(shown)]
 
 

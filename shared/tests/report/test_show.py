@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -266,3 +267,9 @@ def test_what_was_not_measured_cannot_be_shown(page: Page, content: str | None, 
     sentence = page.refusal(show.measured)
     assert name in sentence
     assert sentence.endswith(" first")
+
+
+def test_a_measuring_cell_loads_no_matplotlib() -> None:
+    """It takes as long as all else that a cell loads whose kernels are unavailable."""
+    asked = "import sys; from fluxbench import bench, show; print('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", asked], capture_output=True, encoding="utf-8").stdout == "False\n"
