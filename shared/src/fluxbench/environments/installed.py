@@ -10,7 +10,7 @@ import csv
 import importlib.util
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -36,11 +36,16 @@ def is_whole(environment: Path) -> bool:
     try:
         if not (environment / "pyvenv.cfg").read_text(encoding="utf-8"):
             return False
-        packages = [*map(metadata.Distribution.at, environment.glob("lib/python*/site-packages/*.dist-info"))]
-        listed = ({Path(name).name for name, *_ in _listed(package) or ()} for package in packages)
-        return all("INSTALLER" in names for names in listed) and not any(map(_broken, packages))
+        return all(map(_is_installed, environment.glob("lib/python*/site-packages/*.dist-info")))
     except (OSError, ValueError):
         return False
+
+
+def _is_installed(facts: Path) -> bool:
+    """Return whether an installer has ended with a package, of which this is the folder with its metadata."""
+    package = metadata.Distribution.at(facts)
+    files = _listed(package) or []
+    return any(Path(name).name == "INSTALLER" for name, *_ in files) and not _lost(package, files)
 
 
 def _listed(package: metadata.Distribution) -> list[list[str]] | None:
@@ -58,8 +63,12 @@ def _listed(package: metadata.Distribution) -> list[list[str]] | None:
 
 def _broken(package: metadata.Distribution) -> Path | None:
     """Return a file of a package that is missing or truncated; None where none is."""
-    if (files := _listed(package)) is None:
-        return Path("RECORD")
+    files = _listed(package)
+    return Path("RECORD") if files is None else _lost(package, files)
+
+
+def _lost(package: metadata.Distribution, files: Iterable[Sequence[str]]) -> Path | None:
+    """Return one of the listed files of a package that is missing or truncated; None where none is."""
     for name, _, size in files:
         path = Path(str(package.locate_file(name)))
         is_there = path.is_file() and size in ("", str(path.stat().st_size))
