@@ -129,18 +129,17 @@ def method(records: Iterable[Record]) -> list[str]:
             f"{capitalized(conditions(burst, BURST))}.{_except(burst, FlagKind.KEPT_OUT_OF_REGIME)}"
         )
     if old:
-        of_these = f" ({len(old):,} of {len(passed):,} records)" if burst else ""
         paragraphs.append(
-            f"Measured by an older fluxbench{of_these}: what is called sustained are single calls under load, in turn "
-            f"with the other variants, the cache cleared before each; no burst. {capitalized(conditions(old))}."
+            f"Measured by an older fluxbench{_of_all(old, passed)}: what is called sustained are single calls under "
+            f"load, in turn with the other variants, the cache cleared before each; no burst. "
+            f"{capitalized(conditions(old))}."
         )
     on_gpu = [record for record in passed if record.fingerprint.get("device_kind") != "cpu"]
     if before := [record for record in on_gpu if record.method_version < EACH_PROFILES]:
-        of_these = f" ({len(before):,} of {len(passed):,} records)" if len(before) < len(passed) else ""
         paragraphs.append(
-            f"Before method version {EACH_PROFILES}{of_these}: torch's profiler had run in each process before calls "
-            "were timed. It makes launching a call about 40% slower, and a launched call 0.5 to 0.9 µs longer in burst "
-            "(an H200), but not the kernels of a CUDA graph."
+            f"Before method version {EACH_PROFILES}{_of_all(before, passed)}: torch's profiler had run in each process "
+            "before calls were timed. It makes launching a call about 40% slower, and a launched call 0.5 to 0.9 µs "
+            "longer in burst (an H200), but not the kernels of a CUDA graph."
         )
     days = sorted({record.measured_at[:10] for record in passed})
     versions = "; versions: " + ", ".join(_versions(passed)) if any(record.versions for record in passed) else ""
@@ -151,6 +150,11 @@ def method(records: Iterable[Record]) -> list[str]:
         "their difference.",
         f"Measured {' to '.join(dict.fromkeys((days[0], days[-1])))} (UTC){versions}.",
     ]
+
+
+def _of_all(some: Sequence[Record], records: Sequence[Record]) -> str:
+    """Return how many of the records some are, in brackets; empty where they are all."""
+    return f" ({len(some):,} of {len(records):,} records)" if len(some) < len(records) else ""
 
 
 def _except(records: Sequence[Record], kind: FlagKind) -> str:
