@@ -243,6 +243,15 @@ def test_no_text_of_the_chart_reaches_over_an_edge_or_into_another() -> None:
         assert not overlap(one, other), (one, other)
 
 
+@pytest.mark.parametrize("share", [0.003, 0.024, 0.06, 0.13, 0.4])
+def test_numbers_at_the_ends_of_the_scale_are_whole(share: float) -> None:
+    for step in range(12):  # wherever the scale begins and ends, a number may be at its very end
+        slower = 1 + share * (1 + step / 12)
+        [group] = groups([DEFAULT, record("flash_attn_3", sustained_ms=1 / slower), quantized(slower)])
+        texts_of = map(text_box, ET.fromstring(chart(analysis.of(group), "name")).iter())
+        assert all(left >= 0 and right <= WIDTH_PT + 1 for _, left, _, right, _ in filter(None, texts_of))
+
+
 @pytest.mark.parametrize("target", ["h200", "cpu"])
 def test_a_published_verdict_is_short(target: str) -> None:
     records = [each for path in files.paths(REPORTS / target / "flux" / "records") for each in files.read(path)]

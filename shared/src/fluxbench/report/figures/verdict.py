@@ -22,8 +22,9 @@ from fluxbench.variants import label
 
 ROUNDS = {ROUNDED: "every intermediate", TF32: "its inputs to TF32"}  # beyond what an exact kernel does
 WIDTH_PT = 350.0
-_ROW_PT, _LINE_PT, _SCALE_PT, _MARGIN_PT = 32.0, 14.0, 34.0, 12.0
+_ROW_PT, _LINE_PT, _SCALE_PT = 32.0, 14.0, 34.0
 _NAME_PT, _TEXT_PT = 10.5, 9.5  # sizes of text
+_MARGIN_PT = 18.0  # half a number of the scale, "0.995×", which may be at its end
 _AROUND = 0.06  # of the span of intervals that is left free on either side
 
 
