@@ -80,7 +80,7 @@ def test_every_variant_of_a_forward_pass_says_how_it_is_used() -> None:
         found = usage.of(record(name))
         assert found, name
         assert found.code, name
-        assert found.diffusers or found.diffusers_note, name
+        assert found.diffusers.lines or found.diffusers.note, name
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=of_notebooks)

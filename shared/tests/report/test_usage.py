@@ -116,7 +116,7 @@ def test_lines_without_gradients_are_not_for_training() -> None:
     assert not {"te_fused", "cudnn_frontend", "flash_attn_3_fp8"} & TRAINED.keys()
     assert trained("flash_attn_2_compile_d")
     assert not trained("flash_attn_3_compile_d")
-    assert (TRAINED["flash_attn_4"].diffusers, TRAINED["flash_attn_4"].diffusers_note) == ("", "")
+    assert (TRAINED["flash_attn_4"].diffusers.lines, TRAINED["flash_attn_4"].diffusers.note) == ("", "")
 
 
 @pytest.mark.parametrize("name", ["torch_flash", "torch_math", "torch_native", "flex", "flex_eager"])

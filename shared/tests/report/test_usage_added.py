@@ -17,7 +17,7 @@ from fluxbench.report import usage
 DISPATCH = pytest.importorskip("diffusers.models.attention_dispatch")
 STEP = "flux1-2048px-step"
 FA3 = {key: version for key, version in EVERYTHING.items() if key != "flash-attn-3"} | {"fa3-fwd": "0.0.3"}
-ADDED = {name: found for name in NAMES if not (found := used(name, **FA3)).backend and found.diffusers}
+ADDED = {name: found for name in NAMES if not (found := used(name, **FA3)).diffusers.backend and found.diffusers.lines}
 EAGER = [name for name in ADDED if not name.endswith(("_copy", "_compile_d"))]
 
 
@@ -68,7 +68,7 @@ def registered(code: str) -> Any:
 def test_an_added_backend_calls_the_kernel_as_a_measured_step_does(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     install(name, monkeypatch)
     found = step(name)
-    out = forward(transformer_of(found.diffusers))
+    out = forward(transformer_of(found.diffusers.lines))
     assert torch.equal(out, forward(registered(found.code)))
     assert float((out - forward(flux(torch.bfloat16))).norm() / out.norm()) < 0.02
 
@@ -84,7 +84,7 @@ def test_compiled_blocks_hold_the_kernel_as_one_operator(name: str, monkeypatch:
         compile_module(self, backend="eager", **options)
 
     monkeypatch.setattr(torch.nn.Module, "compile", traced)
-    out = forward(transformer_of(step(f"{name}_blocks").diffusers))
+    out = forward(transformer_of(step(f"{name}_blocks").diffusers.lines))
     options = {"fullgraph": True, "dynamic": False}
     assert asked == [("FluxTransformerBlock", options), ("FluxSingleTransformerBlock", options)]
     torch.testing.assert_close(out, forward(flux(torch.bfloat16)), atol=0.02, rtol=0)
@@ -92,7 +92,7 @@ def test_compiled_blocks_hold_the_kernel_as_one_operator(name: str, monkeypatch:
 
 def test_a_mask_is_refused_by_an_added_backend(monkeypatch: pytest.MonkeyPatch) -> None:
     install("gluon_flash", monkeypatch)
-    transformer_of(step("gluon_flash").diffusers)
+    transformer_of(step("gluon_flash").diffusers.lines)
     q = torch.zeros(1, 4, 2, 32)
     with pytest.raises(NotImplementedError, match="no mask"):
         DISPATCH.dispatch_attention_fn(q, q, q, attn_mask=torch.ones(4, 4))
@@ -100,7 +100,7 @@ def test_a_mask_is_refused_by_an_added_backend(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_wrong_name_in_the_lines_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     install("gluon_flash", monkeypatch)
-    lines = step("gluon_flash").diffusers
+    lines = step("gluon_flash").diffusers.lines
     for right, wrong in (
         ("_member_map_", "_members_"),
         ("query, key, value, attn_mask", "q, k, v"),
@@ -118,11 +118,11 @@ def test_a_step_on_a_backend_of_diffusers_sets_it_and_compiles_what_was_compiled
         ("torch_cudnn_blocks", ['set_attention_backend("_native_cudnn")', compiled]),
         ("torch_native_compile_d", ['set_attention_backend("native")', "compile(dynamic=False)"]),
     ):
-        assert step(name).diffusers.splitlines() == [f"pipe.transformer.{line}" for line in lines]
+        assert step(name).diffusers.lines.splitlines() == [f"pipe.transformer.{line}" for line in lines]
     assert step("torch_cudnn_blocks").install == "pip install torch==2.11.0 diffusers==0.42.1"
-    assert step("torch_cudnn").is_as_measured
-    assert not used("torch_cudnn").is_as_measured  # diffusers copies q, k and v first
-    assert used("torch_cudnn_copy").is_as_measured
+    assert step("torch_cudnn").diffusers.is_as_measured
+    assert not used("torch_cudnn").diffusers.is_as_measured  # diffusers copies q, k and v first
+    assert used("torch_cudnn_copy").diffusers.is_as_measured
 
 
 @pytest.mark.parametrize(
@@ -131,6 +131,6 @@ def test_a_step_on_a_backend_of_diffusers_sets_it_and_compiles_what_was_compiled
     ids=lambda found: found.variant,
 )
 def test_no_lines_add_what_holds_for_one_shape_or_in_one_layout_alone(found: usage.Usage) -> None:
-    assert (found.backend, found.diffusers) == ("", "")
-    assert found.diffusers_note.startswith("diffusers 0.42 ")
-    assert "These lines" not in found.diffusers_note
+    assert (found.diffusers.backend, found.diffusers.lines) == ("", "")
+    assert found.diffusers.note.startswith("diffusers 0.42 ")
+    assert "These lines" not in found.diffusers.note

@@ -20,7 +20,7 @@ DISPATCH = pytest.importorskip("diffusers.models.attention_dispatch")
 RECORDED = tomllib.loads((Path(__file__).parents[1] / "diffusers_backends.toml").read_text(encoding="utf-8"))
 ON_A_CPU = ["torch_flash", "torch_math", "torch_native", "flex_eager"]
 NEEDS_A_GPU = ["torch_cudnn", "torch_efficient"]
-LINES = {name: found.diffusers for name in NAMES if (found := used(name, **EVERYTHING)).backend}
+LINES = {name: found.diffusers.lines for name in NAMES if (found := used(name, **EVERYTHING)).diffusers.backend}
 
 
 def set_backend(name: str) -> Any:

@@ -61,19 +61,20 @@ WITH |= {"sage_int8_fp16_triton", "sage_int8_fp16_cuda", "sage_int8_fp8_sm90"}
 @pytest.mark.parametrize("name", NAMES)
 def test_diffusers_has_the_backend_or_it_is_said_that_it_has_none(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found, kernel = used(name, **EVERYTHING), variants.find(name).variant.name
-    if not found.backend:
+    if not found.diffusers.backend:
         assert kernel not in WITH or name in ("torch_flash_copy", "torch_efficient_copy")
-        assert found.diffusers_note.startswith(f"diffusers {usage.DIFFUSERS} ")
+        assert found.diffusers.note.startswith(f"diffusers {usage.DIFFUSERS} ")
         return
     chosen = libraries.FlashInTorch(monkeypatch)
-    backend, *compiled = set_in_diffusers(found.diffusers)
+    backend, *compiled = set_in_diffusers(found.diffusers.lines)
     assert chosen.active == {"torch_fa3": "FA3", "torch_fa4": "FA4"}.get(name)
     if needs := backend.get("needs"):
         package, _, oldest = needs.partition(">=")
         assert used(name, **{**EVERYTHING, package: oldest}).diffusers == found.diffusers
-        assert not used(name, **{key: version for key, version in EVERYTHING.items() if key != package}).backend
-        assert oldest == "0" or not used(name, **{**EVERYTHING, package: "0.0.1"}).backend
-    assert ("copies q, k and v" in found.diffusers_note or name.endswith("_copy")) == backend.get("copies", False)
+        without = {key: version for key, version in EVERYTHING.items() if key != package}
+        assert not used(name, **without).diffusers.backend
+        assert oldest == "0" or not used(name, **{**EVERYTHING, package: "0.0.1"}).diffusers.backend
+    assert ("copies q, k and v" in found.diffusers.note or name.endswith("_copy")) == backend.get("copies", False)
     hub = {"hf_flash_attn2": hf_kernels.FLASH_ATTN_2, "hf_flash_attn3": hf_kernels.FLASH_ATTN_3}.get(name)
     assert backend.get("hub") == (f"{hub} {hf_kernels.VERSIONS[hub]}" if hub else None)
     mode = variants.find(name).form.compile_mode
@@ -84,7 +85,7 @@ def test_diffusers_has_the_backend_or_it_is_said_that_it_has_none(name: str, mon
 def test_backends_of_other_builds_that_are_named_exist() -> None:
     assert DIFFUSERS["version"].startswith(f"{usage.DIFFUSERS}.")
     for name in NAMES:
-        note = with_fa3(name).diffusers_note
+        note = with_fa3(name).diffusers.note
         assert set(re.findall('"([^"]+)"', note)) <= set(BACKENDS)
         assert not (hub := with_fa3(name).hub) or BACKENDS[hub]["hub"]
 
@@ -100,13 +101,13 @@ def test_backends_of_other_builds_that_are_named_exist() -> None:
 )
 def test_what_diffusers_does_not_take_is_said(name: str, versions: dict[str, str], words: str) -> None:
     found = used(name, **versions)
-    assert found.backend == ""
-    assert words in found.diffusers_note
+    assert found.diffusers.backend == ""
+    assert words in found.diffusers.note
 
 
 def test_a_backend_that_diffusers_has_not_is_found() -> None:
     with pytest.raises(KeyError, match="_native_cuddn"):
-        set_in_diffusers(used("torch_cudnn").diffusers.replace("cudnn", "cuddn"))
+        set_in_diffusers(used("torch_cudnn").diffusers.lines.replace("cudnn", "cuddn"))
 
 
 # What to install.
@@ -162,7 +163,8 @@ def test_nothing_that_a_record_says_gets_into_what_is_copied_but_versions(text: 
             sample_records.record(name, detail=text, versions={"torch": "2.0", **dict.fromkeys(names, text)})
         )
         assert found
-        assert text not in "\n".join((found.code, found.short, found.diffusers, found.install, found.install_note))
+        lines = (found.code, found.short, found.diffusers.lines, found.install, found.install_note)
+        assert text not in "\n".join(lines)
 
 
 def test_a_variant_that_is_not_known_here_has_no_lines() -> None:

@@ -82,15 +82,15 @@ def _use(verdict: Verdict) -> list[Block]:
         is_step = verdict.workload.operation == MODEL_STEP
         if not is_step:
             shown.append(Code(f"# q, k, v: {chosen.layout}\n{chosen.short}", name))
-        if chosen.backend or (is_step and chosen.diffusers):
+        if chosen.diffusers.backend or (is_step and chosen.diffusers.lines):
             what = f"{name}, in" if is_step else "In"
-            shown.append(Code(chosen.diffusers, f"{what} diffusers {usage.DIFFUSERS}"))
-        elif chosen.diffusers_note:
-            fold = " Its lines below add one." if chosen.diffusers else ""
+            shown.append(Code(chosen.diffusers.lines, f"{what} diffusers {usage.DIFFUSERS}"))
+        elif chosen.diffusers.note:
+            fold = " Its lines below add one." if chosen.diffusers.lines else ""
             shown.append(Paragraph(f"No diffusers {usage.DIFFUSERS} backend for this build.{fold}"))
         if chosen.install and chosen.variant != DEFAULT:
             shown.append(Code(chosen.install, "Install"))
-        if not chosen.backend:
+        if not chosen.diffusers.backend:
             shown += _with_backend(verdict)
     every = usage.blocks(records)
     return [*shown, Fold("How to install and use these kernels", every)] if every else shown
@@ -107,7 +107,7 @@ def _with_backend(verdict: Verdict) -> list[Block]:
     ordering = order(verdict.group, verdict.workload)
     used = [(record, usage.of(record)) for record in verdict.timed if record is not baseline]
     of_form = [(record, lines) for record, lines in used if lines and record.form in (baseline.form, COPY.name)]
-    own = [(record, lines) for record, lines in of_form if lines.is_as_measured]
+    own = [(record, lines) for record, lines in of_form if lines.diffusers.is_as_measured]
     faster = [(record, lines) for record, lines in of_form if ordering.faster(record, baseline)]
     first = min((each for each in own if each in faster), key=lambda each: ordering.log(each[0]), default=None)
     shown: list[Block] = []
@@ -115,12 +115,12 @@ def _with_backend(verdict: Verdict) -> list[Block]:
         record, lines = first
         gain = gain_over(baseline, [analysis.speedup(ordering, record, baseline)])
         shown.append(Paragraph(f"The fastest with a backend in diffusers {usage.DIFFUSERS} is {lines.label}, {gain}."))
-        shown.append(Code(lines.diffusers, f"In diffusers {usage.DIFFUSERS}: {lines.label}"))
+        shown.append(Code(lines.diffusers.lines, f"In diffusers {usage.DIFFUSERS}: {lines.label}"))
     elif own:
         which = f"Of the {len(own) + 1} kernels measured here as backends of diffusers {usage.DIFFUSERS} none"
         default = f"{baseline_name(baseline)}, which diffusers takes by itself"
         shown.append(Paragraph(f"{which} is measurably faster than {default}."))
-    known = {lines.backend for _, lines in used if lines}
+    known = {lines.diffusers.backend for _, lines in used if lines}
     hub = [
         f"# {label(record.kernel)}\n{pipeline.SET.format(lines.hub)}"
         for record, lines in faster

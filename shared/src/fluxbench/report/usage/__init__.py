@@ -12,6 +12,7 @@ from fluxbench.records.schema import Record
 from fluxbench.report.blocks import Block, Code, Fold, Paragraph
 from fluxbench.report.usage import pip, pipeline
 from fluxbench.report.usage.lines import TOKENS_FIRST, Lines, of_variant
+from fluxbench.report.usage.pipeline import InDiffusers
 from fluxbench.variants.forms import COPY, EAGER, Form
 
 TRAINING = "attention_training"
@@ -30,10 +31,7 @@ class Usage:
     short: str  # the few lines of `code` that matter; of a compiled form all of them
     layout: str  # of the q, k and v that these take
     code: str  # defines attention(q, k, v), which takes and returns [batch, seq_len, heads, head_dim]
-    backend: str  # that diffusers has; empty where it has none for this build
-    diffusers: str  # with `pipe`, a pipeline; empty where there are no lines for it
-    diffusers_note: str  # what these lines do otherwise than what was measured, or why diffusers has no backend
-    is_as_measured: bool  # of a backend that diffusers has: whether it calls what was measured
+    diffusers: InDiffusers
     hub: str  # a backend of diffusers that loads another build of it from the Hugging Face hub; empty where none does
     install: str  # for a shell, with the measured versions; empty where the record names none
     install_note: str
@@ -61,7 +59,6 @@ def of(record: Record) -> Usage | None:
     install, install_note = pip.commands(lines, found.variant.packages, record.versions)
     is_compiled = found.form.compile_mode is not None and not is_step
     code = _code(lines, EAGER if is_step else found.form, names)
-    in_diffusers = pipeline.NONE if is_training else pipeline.of(lines, found.form, code, record)
     short = "\n".join(filter(None, (_COPIES * (found.form == COPY), _filled(lines.short, names))))
     return Usage(
         variant=record.variant,
@@ -69,10 +66,7 @@ def of(record: Record) -> Usage | None:
         short=code if is_compiled else short,
         layout=TOKENS_FIRST if is_compiled else lines.layout,
         code=code,
-        backend=in_diffusers.backend,
-        diffusers=in_diffusers.lines,
-        diffusers_note=in_diffusers.note,
-        is_as_measured=in_diffusers.is_as_measured,
+        diffusers=pipeline.NONE if is_training else pipeline.of(lines, found.form, code, record),
         hub="" if is_training else lines.hub,
         install=install,
         install_note=install_note,
@@ -93,9 +87,9 @@ def blocks(records: Iterable[Record]) -> list[Block]:
 
 def _blocks(usage: Usage, *, is_step: bool) -> list[Block]:
     found: list[Block] = [] if is_step else [Code(usage.code, f"PyTorch: {usage.label}")]
-    if usage.diffusers:
-        found.append(Code(usage.diffusers, f"diffusers {DIFFUSERS}: {usage.label}"))
-    found += [Paragraph(usage.diffusers_note)] if usage.diffusers_note else []
+    if usage.diffusers.lines:
+        found.append(Code(usage.diffusers.lines, f"diffusers {DIFFUSERS}: {usage.label}"))
+    found += [Paragraph(usage.diffusers.note)] if usage.diffusers.note else []
     if usage.install:
         found.append(Code(usage.install, f"Install: {usage.label}"))
     return [*found, *([Paragraph(usage.install_note)] if usage.install_note else [])]
