@@ -10,7 +10,7 @@ import torch
 
 _LONG_S, _ROUNDS_OF_LONG = 0.02, 3  # a call that lasts so long, and its fewest burst rounds: single ones scatter little
 _LONGEST_S = 0.1  # of a call whose rounds scatter less than its processes
-_FEWER_CONTENTS = 16  # of a workload
+_FEWER_CONTENTS = 16  # of a workload that has no sustained times
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class Plan:
     sample_s: float  # that a sustained sample is the mean of
     paired_s: float  # of a CPU's calls in rounds beside the reference's, see `timing.interleaved`
     warm_up_of_loaded_s: float = 0.3  # of a block right after another one, whose device is under load already
-    contents: int = 48  # of a workload, at most
+    contents: int = 24  # of a workload, at most
     row_s: float = 0.0  # of a row of short calls that is one burst sample, see `timing.rows`; 0: all samples are calls
     row_below_s: float = 0.0  # a call that takes as long or longer is a sample by itself
     rounds_of_longest: int = _ROUNDS_OF_LONG  # of calls of 0.1 s or more
@@ -87,7 +87,7 @@ class Plan:
                 stretch_s=0.02, settled_within=0.05, sample_s=0.02, paired_s=4.0,
             )  # fmt: skip
         return cls(
-            max_rounds=48, min_rounds=5, burst_budget_s=0.022, first_rest_s=0.25, min_rest_s=0.003, chunk_s=0.008,
+            max_rounds=24, min_rounds=5, burst_budget_s=0.011, first_rest_s=0.25, min_rest_s=0.003, chunk_s=0.008,
             warm_up_s=1.05, max_warm_up_s=1.05, min_block_s=1.0, max_block_s=1.0,
             stretch_s=0.2, settled_within=0.02, sample_s=0.1, paired_s=0.0,
         )  # fmt: skip
