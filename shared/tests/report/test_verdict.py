@@ -225,13 +225,14 @@ def test_the_chart_has_each_kernel_once_with_its_interval() -> None:
 
 
 def test_a_chart_of_kernels_of_which_nothing_is_known_but_one_sample_is_drawn() -> None:
-    made = [record(name, sustained_ms=ms, regimes=("sustained",)) for name, ms in (("torch_flash", 1.0), ("flex", 0.9))]
+    kinds = (("torch_flash", 1.0, "exact"), ("flash_attn_3_fp8", 0.9, "quantized"))
+    made = [record(name, sustained_ms=ms, regimes=("sustained",), precision_class=kind) for name, ms, kind in kinds]
     single = [
         changed(one, timings={"sustained": msgspec.structs.replace(one.timings["sustained"], samples_ms=((ms,),))})
         for one, ms in zip(made, (1.0, 0.9), strict=True)
     ]
     [group] = groups(single)
-    assert "1.11× [unknown]" in tooltips(chart(analysis.of(group), "name"))[0]
+    assert "1.11× [unknown]" in tooltips(chart(analysis.of(group), "name"))[1]
 
 
 def test_no_text_of_the_chart_reaches_over_an_edge_or_into_another() -> None:

@@ -45,6 +45,26 @@ def test_where_the_first_is_not_measurably_faster_than_the_baseline_none_is_name
     assert said(*launched).endswith(" The device waits for the host in some of these calls.")
 
 
+def test_a_kernel_that_is_behind_a_beaten_one_by_its_own_time_does_not_tie_with_the_first() -> None:
+    first, beaten = record("flash_attn_4", sustained_ms=0.95, ci=0.002), record("flex", sustained_ms=0.98, ci=0.002)
+    wide = record("triton_flash", sustained_ms=0.985, ci=0.05)
+    assert said(DEFAULT, first, wide).startswith("FlashAttention-4 and Triton (fluxbench) tie as fastest of 3")
+    assert said(DEFAULT, first, beaten, wide) == (
+        "FlashAttention-4 is the fastest of 4 exact kernels measured here: 5% faster than PyTorch's default. "
+        "Triton (fluxbench) may be as fast: too uncertain to tell."
+    )
+
+
+def test_what_may_be_far_faster_or_slower_than_a_default_that_nothing_beats_does_not_tie_with_it() -> None:
+    far = [record("torch_native", ci=0.2), record("flex", sustained_ms=0.95, ci=0.2)]
+    assert said(*far) == (
+        "Of 2 exact kernels measured here none is measurably faster than PyTorch's default. "
+        "FlexAttention may be faster or slower: too uncertain to tell."
+    )
+    near = [record("torch_native", ci=0.02), record("flex", sustained_ms=0.99, ci=0.02)]
+    assert said(*near).endswith("default. FlexAttention ties with it.")
+
+
 def test_where_one_kernel_alone_was_compiled_the_first_of_the_others_is_named_too() -> None:
     compiled = record("torch_native_compile_d", sustained_ms=0.7)
     assert said(DEFAULT, compiled, record("triton_flash", sustained_ms=0.9)).endswith(

@@ -38,8 +38,8 @@ class Verdict:
     """The answer for one workload of a group.
 
     `exact` are the kernels that none of their class beats, fastest first, each in its simplest such form. A
-    launch-bound form is none of them while there is another, nor one that may be slower or faster than the first by
-    more than `LEVEL_WITHIN`: those are `unsure`. The baseline always is, since nothing is measurably faster then.
+    launch-bound form is none of them while there is another, nor one that is not level with the first (`_level`): those
+    are `unsure`. The baseline always is, since nothing is measurably faster then.
     `choice` is one of `named`: the default, which needs no change, else the one that is among the fastest at the most
     workloads. It is beaten at `beaten_at` of the group's workloads, measurably slower than the baseline at `slower_at`,
     and has no rank at `absent_at`. There is none where one exact kernel alone was tried, or where the verdict is
@@ -110,7 +110,7 @@ def of(group: Group, workload: Workload | None = None) -> Verdict:
     ordering = order(group, workload)
     baseline = baseline_of(group, workload)
     exact = _unbeaten(group, workload, EXACT, ordering, baseline)
-    level = [record for record in exact if record is baseline or _is_level(record, exact[0], ordering)]
+    level = _level(group, workload, exact, baseline, ordering)
     quantized = _quantized(group, workload, exact[0] if exact else None, ordering)
     is_faster = bool(exact and quantized and ordering.faster(quantized, exact[0]))
     rounding = _rounding(group, workload, exact, baseline, ordering)
@@ -270,10 +270,26 @@ def _not_first(group: Group, precision_class: str) -> Mapping[str, int]:
     return {variant: len(group.workloads) - count for variant, count in wins.items()}
 
 
-def _is_level(record: Record, first: Record, ordering: Ordering) -> bool:
-    """Whether neither may be slower than the other by more than `LEVEL_WITHIN`; a record without a rank comes last."""
-    found = ordering.speedup(first, record)
-    return record is first or (found.high < LEVEL_WITHIN and found.low * LEVEL_WITHIN > 1)
+def _level(
+    group: Group, workload: Workload, exact: Sequence[Record], baseline: Record | None, ordering: Ordering
+) -> list[Record]:
+    """Return those of the unbeaten kernels that are level with the baseline, if it is one of them, else the first.
+
+    Neither of two that are level may be slower than the other by more than `LEVEL_WITHIN`. A kernel that by its own
+    time is behind one that is measurably beaten is level with none: it is unbeaten as little is known of it.
+    """
+    if not exact:
+        return []
+    first = next((record for record in exact if record is baseline), exact[0])
+    beaten = [place.record for place in ranked(group, workload, EXACT) if place.rank > 1 and not place.uncertain]
+    best_beaten = min(map(ordering.log, beaten), default=math.inf)
+
+    def is_level(record: Record) -> bool:
+        found = ordering.speedup(first, record)
+        is_within = found.high < LEVEL_WITHIN and found.low * LEVEL_WITHIN > 1
+        return is_within and ordering.log(record) <= best_beaten
+
+    return [record for record in exact if record is first or is_level(record)]
 
 
 def _rounding(
