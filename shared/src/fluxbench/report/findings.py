@@ -100,7 +100,7 @@ def _regimes(finding: Finding) -> str:
 
 def _quantizing(finding: Finding) -> str:
     against = {case.against for case in finding.cases}
-    other = label(finding.cases[0].against) if len(against) == 1 else "the fastest exact kernel"
+    other = label(finding.cases[0].against) if len(against) == 1 else "the exact kernel that is fastest in burst"
     shares = _range([case.part.share for case in finding.cases if case.part])
     slower = [case for case in finding.cases if case.slower]
     level = [case for case in finding.cases if not case.slower]
