@@ -11,9 +11,12 @@ from fluxbench.device.model import Device
 
 
 def test_a_gpu_has_all_its_rows() -> None:
-    known = dataclasses.replace(GPU, memory_bytes=141050 * 2**20, power_limit_w=650.0, ecc=True, mig=False, count=2)
+    known = dataclasses.replace(
+        GPU, memory_bytes=141050 * 2**20, power_limit_w=650.0, ecc=True, mig=False, count=2, card="ab12cd34"
+    )
     rows = dict(describe(known))
     assert (rows["memory"], rows["count"], rows["compute capability"]) == ("137.7 GiB", "2", "9.0")
+    assert rows["card"] == "ab12cd34 (by a hash of its identifier)"
     assert (rows["power limit"], rows["ECC"], rows["MIG"]) == ("650 W (default unknown)", "on", "off")
     assert (rows["SM clock, max"], rows["compute mode"], rows["OS"]) == ("unknown", "unknown", "unknown")
 

@@ -114,8 +114,8 @@ SENTENCES: list[tuple[Kind, list[Case], dict[str, Any], str]] = [
             case("cudnn_frontend_fp8", 0.999, "flash_attn_4", 384, part=part("quantization", 0.18)),
         ],
         {},
-        "cuDNN Frontend float8 is not measurably faster than the exact kernel that is fastest in burst at 128 and 384 text tokens: "
-        "quantizing takes 18% of its call.",
+        "cuDNN Frontend float8 is not measurably faster than the exact kernel that is fastest in burst at 128 and 384 "
+        "text tokens: quantizing takes 18% of its call.",
     ),
     (
         Kind.QUANTIZING,
@@ -124,8 +124,8 @@ SENTENCES: list[tuple[Kind, list[Case], dict[str, Any], str]] = [
             case("cudnn_frontend_fp8", 1.032, "flash_attn_4", 448, part=part("quantization", 0.18), slower=True),
         ],
         {},
-        "cuDNN Frontend float8 is 3.2 to 8.8% slower than the exact kernel that is fastest in burst at 128 and 448 text tokens: "
-        "quantizing takes 18% of its call.",
+        "cuDNN Frontend float8 is 3.2 to 8.8% slower than the exact kernel that is fastest in burst at 128 and 448 "
+        "text tokens: quantizing takes 18% of its call.",
     ),
     (
         Kind.QUANTIZING,

@@ -153,9 +153,9 @@ def test_a_baseline_holds_the_others_against_it(browser: Browser, tmp_path: Path
     assert "Rows of different workloads are different work" in notes
 
 
-def test_signs_and_power_limits_and_an_unknown_target_are_told(browser: Browser, tmp_path: Path) -> None:
+def test_signs_power_limits_cards_and_an_unknown_target_are_told(browser: Browser, tmp_path: Path) -> None:
     def capped(variant: str, *, limit: float, **fields: Any) -> Record:
-        fingerprint = {**H200, "power_limit_w": limit}
+        fingerprint = {**H200, "power_limit_w": limit, "card": f"card{limit:g}"}
         return record(variant, fingerprint=fingerprint, converged={SUSTAINED: False}, **fields)
 
     write(tmp_path, "here", capped("a", limit=700.0, flags=[LAUNCH_BOUND]))
@@ -166,6 +166,7 @@ def test_signs_and_power_limits_and_an_unknown_target_are_told(browser: Browser,
         browser.open(f"{address}/compare.html")
         assert [row[5].rpartition("] ")[2] for row in browser.run(ROWS)] == ["c", "[2.99, 3.02]", "ch"]
         assert "power limits differ (500 W, 700 W)" in browser.run(notes)
+        assert "rows are of 2 cards. Two cards of one model may differ by 1 to 2%." in browser.run(notes)
         assert "a (h: launch-bound)" in browser.run("return document.getElementById('chart').textContent")
         browser.open(f"{address}/compare.html#variant=a&variant=b")
         browser.driver.refresh()

@@ -251,6 +251,14 @@ def test_records_that_do_not_compare_are_never_ranked_together(tmp_path: Path) -
     )
 
 
+def test_pages_of_different_cards_say_so(tmp_path: Path) -> None:
+    cards = [{"fingerprint": {**H200, "card": card}} for card in ("ab12", "cd34")]
+    found = of_notebooks(tmp_path, flux=[record(**cards[0])], backward=[record(workload=LLAMA, **cards[1])])
+    assert found.differences == (
+        "Compare numbers of one workload only, since the pages differ: card ab12 (flux), cd34 (backward)."
+    )
+
+
 def test_pages_of_different_torch_method_or_device_say_so(tmp_path: Path) -> None:
     old: dict[str, Any] = {"method_version": 7, "versions": {"torch": "2.8.0"}, "fingerprint": CPU}
     [same, differing] = (

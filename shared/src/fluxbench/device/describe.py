@@ -21,6 +21,7 @@ def describe(device: Device) -> tuple[Row, ...]:
     rows = (
         (True, "device", device.name),
         (True, "kind", device.kind),
+        (cuda, "card", f"{device.card} (by a hash of its identifier)" if device.card else "unknown"),
         (True, "memory", _text(device.memory_bytes and round(device.memory_bytes / 2**30, 1), " GiB")),
         (gpu, "count", _text(device.count)),
         (gpu, "driver", _text(device.driver)),

@@ -150,7 +150,7 @@ def _workload(workload: Workload) -> dict[str, Any]:
 def _source_key(record: Record) -> Hashable:
     """Return what tells the source of one record from that of another."""
     fingerprint, versions = record.fingerprint, record.versions
-    keys = (*_IDENTITY, *_OF_CPU, "power_limit_w")
+    keys = (*_IDENTITY, *_OF_CPU, "card", "power_limit_w")
     return (record.method_version, *map(fingerprint.get, keys), *map(versions.get, _SOFTWARE))
 
 
@@ -166,6 +166,7 @@ def _source(record: Record) -> dict[str, dict[str, Any]]:
             "known": version != method.UNKNOWN,
             "words": method.words(version),
         },
+        "card": _shown(fingerprint.get("card")),
         "power": {"limit": _watts(fingerprint.get("power_limit_w"))},
         "software": {key: _shown(record.versions.get(key)) for key in _SOFTWARE},
     }

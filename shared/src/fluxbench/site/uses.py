@@ -187,9 +187,10 @@ def _missing(use: str, groups: Iterable[str]) -> str:
 
 
 def _differences(found: Sequence[Recommendation]) -> str:
-    """Return in which device, torch or method version the pages differ, each with its notebooks."""
+    """Return in which device, card, torch or method version the pages differ, each with its notebooks."""
     aspects: dict[str, Callable[[Sequence[Record]], str]] = {
         "device": device_name,
+        "card": lambda records: str(records[0].fingerprint.get("card") or "unknown"),
         "torch": lambda records: versions_of(records).get("torch", "unknown"),
         "method version": lambda records: str(records[0].method_version),
     }

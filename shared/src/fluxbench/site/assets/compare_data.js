@@ -88,7 +88,8 @@ function against(row, base, regime) {
   const [value, low, high] = together
     ? [own.ratio / other.ratio, own.ratio_low / other.ratio_high, own.ratio_high / other.ratio_low]
     : [own.ms / other.ms, own.low / other.high, own.high / other.low];
-  return { value, low, high, note: changes(base.software, row.software).join(", ") };
+  const cards = changes({ card: base.source.card }, { card: row.source.card });
+  return { value, low, high, note: [...cards, ...changes(base.software, row.software)].join(", ") };
 }
 
 const allCapped = (rows, regime) => rows.length > 1 && rows.every(row => row.times[regime]?.capped);
@@ -128,9 +129,13 @@ function cautions(shown, regime) {
       if (!sentences.includes(sentence) && sentences.length < 12) sentences.push(sentence);
     }
   }
-  const limits = new Map();
-  for (const { source: { device: { device }, power: { limit } } } of timed) {
+  const limits = new Map(), cards = new Map();
+  for (const { source: { card, device: { device }, power: { limit } } } of timed) {
     if (limit !== "none") limits.set(device, (limits.get(device) ?? new Set()).add(limit));
+    if (card !== "none") cards.set(device, (cards.get(device) ?? new Set()).add(card));
+  }
+  for (const [device, values] of cards) {
+    if (values.size > 1) sentences.push(`${device}: rows are of ${values.size} cards. Two cards of one model may differ by 1 to 2%.`);
   }
   for (const [device, values] of limits) {
     if (values.size > 1) {
