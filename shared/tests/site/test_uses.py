@@ -170,12 +170,12 @@ def test_a_kernel_that_is_recommended_elsewhere_and_was_not_measured_here_is_nam
     assert context.what == "attention, sustained, among 2 exact kernels, Gluon (fluxbench) not measured"
 
 
-def of_short(reports: Path, *timed: tuple[str, float, float | None]) -> Answer:
+def of_short(reports: Path, *timed: tuple[str, float, float | None], kernel: str = "") -> Answer:
     """Return the answer for short sequences, of variants with their time in ms and that of a launched call."""
-    records = []
+    records, kernels = [], [KernelShare(name=kernel, share=1.0, part="attention")] if kernel else []
     for variant, ms, launched in timed:
         flags = [Flag(kind=FlagKind.REPLAYED, regime=BURST, value=launched)] if launched else []
-        records.append(record(variant, "sdpa-b8-s128-h12-d64-bf16", ms, regimes=[BURST], flags=flags))
+        records.append(record(variant, "sdpa-b8-s128-h12-d64-bf16", ms, regimes=[BURST], flags=flags, kernels=kernels))
     [answer] = of_notebooks(reports, sdpa=records).uses[list(USES).index(SHORT)].answers
     return answer
 
@@ -185,10 +185,12 @@ def test_where_another_kernel_is_faster_as_called_the_row_says_so(tmp_path: Path
     assert names(answer) == [("FlashAttention-4", "")]
     assert answer.called == (
         "As called, without CUDA graphs: PyTorch default (SDPA) 0.0540 ms, FlashAttention-4 0.168 ms "
-        "(means, no intervals)."
+        "(means of launched calls, which differ from run to run)."
     )
     draw(tmp_path, believe)
     assert answer.called in (tmp_path / "index.html").read_text(encoding="utf-8")
+    same = of_short(tmp_path / "same", (DEFAULT, 0.012, 0.054), ("torch_cudnn", 0.01, 0.168), kernel="k")
+    assert (names(same), same.called) == ([("cuDNN (SDPA)", "")], "")  # only the host's time differs
     level = of_short(tmp_path / "level", (DEFAULT, 0.012, 0.054), ("flash_attn_4", 0.01, 0.055))
     assert (names(level), level.called) == ([("FlashAttention-4", "")], "")
 

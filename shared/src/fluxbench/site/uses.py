@@ -100,12 +100,26 @@ def _answer(of: Recommendation, page: str | None, named: Mapping[str, set[str]])
 
 
 def _called(of: Recommendation, verdict: Verdict) -> str:
-    """Return the times as called of the shortest and of the kernels that are named, where one of these is not level."""
+    """Return the times as called of the shortest and of the kernels that are named, where one of these is not level.
+
+    Not where all of these run the same kernels: then it is the host's time alone that differs.
+    """
     named = [one.record.variant for one in verdict.named if one.record.variant in of.called]
     if not named or max(of.called[name] for name in named) < LEVEL_WITHIN * min(of.called.values()):
         return ""
-    times = [f"{label(name)} {number(of.called[name])} ms" for name in dict.fromkeys((next(iter(of.called)), *named))]
-    return f"As called, without CUDA graphs: {', '.join(times)} (means, no intervals)."
+    told = dict.fromkeys((next(iter(of.called)), *named))
+    ran = {_attends_by(record) for record in of.records if record.variant in told}
+    if len(ran) == 1 and all(ran):
+        return ""
+    times = [f"{label(name)} {number(of.called[name])} ms" for name in told]
+    return (
+        f"As called, without CUDA graphs: {', '.join(times)} (means of launched calls, which differ from run to run)."
+    )
+
+
+def _attends_by(record: Record) -> frozenset[str]:
+    """Return the names of a record's attention kernels; none where no profile shows them."""
+    return frozenset(each.name for each in record.kernels if each.part == "attention")
 
 
 def _conditions(of: Recommendation) -> Iterator[str]:

@@ -24,8 +24,8 @@ _WORDS = (
 )
 _REPLAYED = (
     "A step is that of a CUDA graph, as servers replay it. As launched: the time of a step whose kernels the host "
-    "launches one by one, which is the host's own where that takes longer; it has no interval. A time "
-    "without it is of launched steps."
+    "launches one by one, which is the host's own where that takes longer; it has no interval, and differs from run to "
+    "run: kernels are not compared by it. A time without it is of launched steps."
 )
 _GRAPH_CHECK = (
     "A replay counts as another where an output differs by over 1% (relative L2) from that of a call, which is checked "
