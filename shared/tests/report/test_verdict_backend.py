@@ -85,6 +85,11 @@ def test_of_a_model_s_step_the_lines_are_those_for_diffusers_in_the_form_of_the_
     assert install.startswith("Install:\n    pip install torch==2.9.0")
     assert f"is cuDNN (SDPA){form}, 11% faster than" in " ".join(beside_it.split())
     assert 'set_attention_backend("_native_cudnn")' in lines
+    slower = [
+        step(f"{name}{suffix}", ms) for name, ms in (("torch_native", 100), ("gluon_flash", 80), ("torch_cudnn", 120))
+    ]
+    [none] = [text for text in (block.text() for block in verdict.blocks(slower, "X")) if "none is measurably" in text]
+    assert ("which diffusers takes by itself" in none) == (not suffix)  # it compiles nothing by itself
     assert "How to use cuDNN" not in fold
     assert "PyTorch: " not in fold
 

@@ -113,7 +113,7 @@ def test_of_kernels_that_tie_the_gain_is_said_of_those_of_which_it_is_known() ->
 
 def test_kernels_that_tie_with_a_reference_that_stands_in_have_no_gain_over_it() -> None:
     assert said(record(), record("torch_cudnn", sustained_ms=0.999)).endswith(
-        " tie as fastest of 2 exact kernels measured here."
+        " tie as fastest of 2 exact kernels measured here. PyTorch's default was not measured here."
     )
 
 
@@ -170,8 +170,11 @@ def test_a_choice_that_is_slower_than_the_default_at_other_lengths_says_at_how_m
     assert any(text.startswith("Use cuDNN (SDPA) at 512 text tokens:") for text in shown_of(*default, *late))
     third = [record("flash_attn_3", LENGTHS[2], 0.7)]
     assert said(*default, *late, *third).endswith(
-        " At 3 of the 6 lengths another exact kernel or form is faster than cuDNN (SDPA)."
+        " At 3 of the 6 lengths another exact kernel or form is faster than cuDNN (SDPA). "
+        "FlashAttention-3 was not measured at 512 text tokens."
     )
+    lacking = [record("torch_cudnn", LENGTHS[0], status=Status.OUT_OF_MEMORY), *late[1:]]
+    assert " At 1 of the 6 lengths cuDNN (SDPA) ran out of memory." in said(*default, *lacking)
 
 
 def test_a_gain_that_is_not_there_at_all_sizes_has_its_size_and_the_number_of_the_others() -> None:
@@ -206,6 +209,20 @@ def test_the_gain_over_the_default_is_the_ratio_in_the_same_processes_where_that
     assert "38% faster than PyTorch's default" in verdict_words.sentence(analysis.of(group))
     [open_table, _] = [block for block in ranking.blocks(results(DEFAULT, fast)) if "Ranking at" in block.text()]
     assert "1.375× [1.361, 1.389]" in open_table.text() or "1.38× [1.36, 1.39]" in open_table.text()
+
+
+def test_a_gain_whose_ratio_in_the_same_processes_may_be_none_is_not_told() -> None:
+    default, third = (
+        [record(name, each, ms) for each in LENGTHS] for name, ms in (("torch_native", 1), ("triton", 0.97))
+    )
+    ratio = msgspec.structs.replace(
+        third[-1].timings[SUSTAINED], reference_variant="torch_native", ratio=0.99, ratio_ci95=(0.97, 1.01)
+    )
+    third[-1] = changed(third[-1], timings={SUSTAINED: ratio})
+    assert said(*default, *third) == (
+        "Of 2 exact kernels measured here at 512 text tokens none is measurably faster than PyTorch's default. "
+        "triton ties with it. At 5 of the 6 lengths another exact kernel or form is faster than PyTorch default (SDPA)."
+    )
 
 
 def test_gains_that_round_apart_have_a_decimal_where_they_are_within_one_percent() -> None:

@@ -254,8 +254,9 @@ def test_records_that_do_not_compare_are_never_ranked_together(tmp_path: Path) -
 
 
 def test_pages_of_different_cards_say_so(tmp_path: Path) -> None:
-    cards = [{"fingerprint": {**H200, "card": card}} for card in ("ab12", "cd34")]
-    found = of_notebooks(tmp_path, flux=[record(**cards[0])], backward=[record(workload=LLAMA, **cards[1])])
+    first, second = ({**H200, "card": card} for card in ("ab12", "cd34"))
+    of_flux, of_backward = record(fingerprint=first), record(workload=LLAMA, fingerprint=second)
+    found = of_notebooks(tmp_path, flux=[of_flux], backward=[of_backward])
     assert found.differences == (
         "Compare numbers of one workload only, since the pages differ: card ab12 (flux), cd34 (backward)."
     )

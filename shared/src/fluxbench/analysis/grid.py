@@ -12,7 +12,7 @@ from statistics import median
 from fluxbench.analysis.groups import Group, groups, is_replayed, launched_ms, timing_of
 from fluxbench.analysis.launching import held_up_ms
 from fluxbench.analysis.ranking import Ordering, is_vague, order
-from fluxbench.analysis.verdict import LEVEL_WITHIN
+from fluxbench.analysis.unbeaten import LEVEL_WITHIN
 from fluxbench.operations.precision import QUANTIZED
 from fluxbench.operations.workload import Workload
 from fluxbench.records.schema import BURST, SHORT_MS, Record

@@ -5,20 +5,21 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from fluxbench.analysis.groups import Group, incomparable, is_launch_bound, reference_variant, timing_of
+from fluxbench.analysis.groups import Group, incomparable, reference_variant, timing_of
 from fluxbench.analysis.ranking import CLASSES, Ordering, order, ranked
+from fluxbench.analysis.unbeaten import level_with_first, not_first, once, unbeaten
 from fluxbench.operations.precision import EXACT, QUANTIZED, ROUNDED, TF32
 from fluxbench.operations.workload import Workload
 from fluxbench.records.fingerprint import Incomparable
 from fluxbench.records.schema import Record
+from fluxbench.records.status import Status
 from fluxbench.stats.intervals import Estimate
 from fluxbench.variants import is_another_way
-from fluxbench.variants.forms import is_compiled, simplicity
+from fluxbench.variants.forms import is_compiled
 
 DEFAULT = "torch_native"  # scaled_dot_product_attention by its own choice
-LEVEL_WITHIN = 1.10  # a kernel that may be slower than the first by more is not level with it
 # Operations whose pages show each ratio to the reference; tables of layers and models compare times as ranks do.
 _PAIRED = ("attention", "attention_backward", "attention_training")
 _GATHERING = "gathering"  # the part of a decoding call that copies pages into a contiguous cache
@@ -38,15 +39,15 @@ class Verdict:
     """The answer for one workload of a group.
 
     `exact` are the kernels that none of their class beats, fastest first, each in its simplest such form. A
-    launch-bound form is none of them while there is another, nor one that is not level with the first (`_level`): those
-    are `unsure`. The baseline always is, since nothing is measurably faster then.
-    `choice` is one of `named`: the default, which needs no change, else the one that is among the fastest at the most
-    workloads. It is beaten at `beaten_at` of the group's workloads, measurably slower than the baseline at `slower_at`,
-    and has no rank at `absent_at`. There is none where one exact kernel alone was tried, or where the verdict is
-    undecided. At `level_at` workloads nothing exact is measurably faster than the baseline. `rounding` is the fastest
-    kernel that rounds more than an exact one and is not quantized, where it is measurably faster than the fastest exact
-    kernel, or where the baseline is the only exact one. There is none of them where records must not be ranked
-    together.
+    launch-bound form is none of them while there is another, nor one that is not level with the first
+    (`level_with_first`): those are `unsure`. The baseline always is, since nothing is measurably faster then. `choice`
+    is one of `named`: the default, which needs no change, else the one that is among the fastest at the most workloads.
+    It is beaten at `beaten_at` of the group's workloads, measurably slower than the baseline at `slower_at`, and has no
+    rank where `absent` counts: by the status of its record, None where it has none. There is no choice where one exact
+    kernel alone was tried, or where the verdict is undecided. At `level_at` workloads nothing exact is measurably
+    faster than the baseline. `rounding` is the fastest kernel that rounds more than an exact one and is not quantized,
+    where it is measurably faster than the fastest exact kernel, or where the baseline is the only exact one. There is
+    none of them where records must not be ranked together.
     """
 
     group: Group
@@ -61,8 +62,9 @@ class Verdict:
     choice: Record | None = None
     beaten_at: int = 0
     slower_at: int = 0
-    absent_at: int = 0
+    absent: Mapping[Status | None, int] = field(default_factory=dict)
     level_at: int = 0
+    unmeasured: tuple[str, ...] = ()  # exact kernels that have rank 1 at another workload and no record at this one
     rounding: Contender | None = None
     quantized: Contender | None = None
     is_faster: bool = False  # the quantized kernel, measurably, than the fastest exact one
@@ -79,13 +81,13 @@ class Verdict:
     @property
     def named(self) -> tuple[Contender, ...]:
         """The exact kernels, each once: none that is another way to load one of the others."""
-        named = _once([one.record for one in self.exact])
+        named = once([one.record for one in self.exact])
         return tuple(one for one in self.exact if one.record in named)
 
     @property
     def named_unsure(self) -> tuple[Record, ...]:
         """The unsure kernels, each once, without those that are named as exact."""
-        named = _once([*(one.record for one in self.exact), *self.unsure])
+        named = once([*(one.record for one in self.exact), *self.unsure])
         return tuple(record for record in self.unsure if record in named)
 
     @property
@@ -109,20 +111,25 @@ def of(group: Group, workload: Workload | None = None) -> Verdict:
         return Verdict(group=group, workload=workload, incomparable=why)
     ordering = order(group, workload)
     baseline = baseline_of(group, workload)
-    exact = _unbeaten(group, workload, EXACT, ordering, baseline)
-    level = _level(group, workload, exact, baseline, ordering)
+    exact = unbeaten(group, workload, EXACT, ordering, baseline)
+    # By its times the baseline is beaten, and by no ratio that a reader sees.
+    is_level_by_ratio = bool(exact and baseline and baseline not in exact) and all(
+        speedup(ordering, record, baseline).low <= 1 for record in exact if baseline
+    )
+    exact += [baseline] if baseline and is_level_by_ratio else []
+    level = level_with_first(group, workload, exact, baseline, ordering)
     quantized = _quantized(group, workload, exact[0] if exact else None, ordering)
     is_faster = bool(exact and quantized and ordering.faster(quantized, exact[0]))
     rounding = _rounding(group, workload, exact, baseline, ordering)
-    behind = _not_first(group, EXACT)
+    behind = not_first(group, EXACT)
     unsure = tuple(record for record in exact if record not in level)
     tried = [record for record in group.records_at[workload.name].values() if record.precision_class == EXACT]
-    is_sure = len(_once(level)) > 1 or bool(baseline and level and ordering.faster(level[0], baseline))
+    is_sure = len(once(level)) > 1 or bool(baseline and level and ordering.faster(level[0], baseline))
     is_open = bool(unsure) and not is_sure and not any(_is_default(record, baseline) for record in level)
     is_undecided = is_open or bool(exact and baseline and _has_no_rank(group, baseline, workload))
-    of_choice = _once(level) if len(_once(tried)) > 1 and not is_undecided else []
+    of_choice = once(level) if len(once(tried)) > 1 and not is_undecided else []
     choice = min(of_choice, key=lambda each: _rather(each.variant, behind), default=None)
-    absent = _absent(group, choice) if choice else 0
+    absent = _absent(group, choice) if choice else {}
 
     def contender(record: Record) -> Contender:
         times = speedup(ordering, record, baseline) if baseline and record is not baseline else None
@@ -134,15 +141,18 @@ def of(group: Group, workload: Workload | None = None) -> Verdict:
         baseline=baseline,
         exact=tuple(map(contender, level)),
         unsure=unsure,
-        tried=len(_once(tried)),
-        timed=tuple(_once([place.record for place in ranked(group, workload, EXACT)])),
+        tried=len(once(tried)),
+        timed=tuple(once([place.record for place in ranked(group, workload, EXACT)])),
         is_undecided=is_undecided,
         choice=choice,
-        beaten_at=behind[choice.variant] - absent if choice else 0,
+        beaten_at=behind[choice.variant] - sum(absent.values()) - (is_level_by_ratio and choice is baseline)
+        if choice
+        else 0,
         slower_at=_slower(group, choice.variant, baseline.variant) if choice and baseline else 0,
-        absent_at=absent,
-        level_at=len(group.workloads) - behind.get(baseline.variant, len(group.workloads)) if baseline else 0,
+        absent=absent,
+        level_at=len(group.workloads) - behind[baseline.variant] + is_level_by_ratio if baseline else 0,
         rounding=contender(rounding) if rounding else None,
+        unmeasured=_unmeasured(group, workload),
         quantized=contender(quantized) if quantized else None,
         is_faster=is_faster,
     )
@@ -185,19 +195,6 @@ def gathering(record: Record) -> float:
     return sum(kernel.share for kernel in record.kernels if kernel.part == _GATHERING)
 
 
-def _once(records: Sequence[Record]) -> list[Record]:
-    """Return the records without those of another way to load the kernels of one of them."""
-    return [record for record in records if not any(_loads(record, other) for other in records)]
-
-
-def _loads(one: Record, other: Record) -> bool:
-    """Whether one record is of another way to load the other's kernels; not where a profile does not show them."""
-    if not is_another_way(one.variant) or is_another_way(other.variant):
-        return False
-    loaded, of_other = ({each.name for each in of.kernels if each.part == "attention"} for of in (one, other))
-    return bool(loaded) and loaded == of_other
-
-
 def _is_default(record: Record, baseline: Record | None) -> bool:
     """Whether a record is PyTorch's default, not compiled, or in the form that speeds are over."""
     return record.variant == DEFAULT or (record is baseline and record.kernel == DEFAULT)
@@ -221,36 +218,22 @@ def baseline_of(group: Group, workload: Workload) -> Record | None:
     return by_name.get(DEFAULT) or by_name.get(reference_variant(group.records) or "")
 
 
-def _unbeaten(
-    group: Group, workload: Workload, precision_class: str, ordering: Ordering, baseline: Record | None = None
-) -> list[Record]:
-    """Return one record of each kernel that nothing of its class beats at a workload: of its own the baseline.
-
-    The fastest is first, those that are too uncertain for a rank are last.
-    """
-    places = ranked(group, workload, precision_class)
-    first = [place.record for place in places if place.rank == 1]
-    first = [record for record in first if record is baseline or not is_launch_bound(record)] or first
-    behind = _not_first(group, precision_class)
-    kernels: dict[str, list[Record]] = {}
-    for record in first:
-        kernels.setdefault(record.kernel, []).append(record)
-    chosen = [
-        min(forms, key=lambda record: (record is not baseline, behind[record.variant], simplicity(record.form)))
-        for forms in kernels.values()
-    ]
-    vague = {place.record.variant for place in places if place.uncertain}
-    return sorted(chosen, key=lambda record: (record.variant in vague, ordering.log(record), record.variant))
-
-
 def _has_no_rank(group: Group, record: Record, workload: Workload) -> bool:
     """Whether a record with a time is too uncertain for a rank."""
     return any(place.uncertain for place in ranked(group, workload, record.precision_class) if place.record is record)
 
 
-def _absent(group: Group, choice: Record) -> int:
-    """Return at how many workloads a record's variant has no rank."""
-    return sum(group.trusted(choice.variant, workload) is None for workload in group.workloads)
+def _absent(group: Group, choice: Record) -> Mapping[Status | None, int]:
+    """Return at how many workloads a record's variant has no rank, by the status that it has there."""
+    absent = (one for one in group.workloads if group.trusted(choice.variant, one) is None)
+    return Counter(record.status if (record := group.find(choice.variant, one)) else None for one in absent)
+
+
+def _unmeasured(group: Group, workload: Workload) -> tuple[str, ...]:
+    here = {record.kernel for record in group.records_at[workload.name].values()}
+    places = [place for one in group.workloads for place in ranked(group, one, EXACT)]
+    leading = [place.record.kernel for place in places if place.rank == 1 and not place.uncertain]
+    return tuple(dict.fromkeys(kernel for kernel in leading if kernel not in here))
 
 
 def _slower(group: Group, variant: str, baseline: str) -> int:
@@ -259,46 +242,13 @@ def _slower(group: Group, variant: str, baseline: str) -> int:
     return sum(order(group, one).faster(than, record) for one, record, than in both if record and than)
 
 
-def _not_first(group: Group, precision_class: str) -> Mapping[str, int]:
-    """Return, for variants of a class that have rank 1 anywhere, at how many workloads each does not have it."""
-    wins = Counter(
-        place.record.variant
-        for workload in group.workloads
-        for place in ranked(group, workload, precision_class)
-        if place.rank == 1
-    )
-    return {variant: len(group.workloads) - count for variant, count in wins.items()}
-
-
-def _level(
-    group: Group, workload: Workload, exact: Sequence[Record], baseline: Record | None, ordering: Ordering
-) -> list[Record]:
-    """Return those of the unbeaten kernels that are level with the baseline, if it is one of them, else the first.
-
-    Neither of two that are level may be slower than the other by more than `LEVEL_WITHIN`. A kernel that by its own
-    time is behind one that is measurably beaten is level with none: it is unbeaten as little is known of it.
-    """
-    if not exact:
-        return []
-    first = next((record for record in exact if record is baseline), exact[0])
-    beaten = [place.record for place in ranked(group, workload, EXACT) if place.rank > 1 and not place.uncertain]
-    best_beaten = min(map(ordering.log, beaten), default=math.inf)
-
-    def is_level(record: Record) -> bool:
-        found = ordering.speedup(first, record)
-        is_within = found.high < LEVEL_WITHIN and found.low * LEVEL_WITHIN > 1
-        return is_within and ordering.log(record) <= best_beaten
-
-    return [record for record in exact if record is first or is_level(record)]
-
-
 def _rounding(
     group: Group, workload: Workload, exact: Sequence[Record], baseline: Record | None, ordering: Ordering
 ) -> Record | None:
     """Return the kernel of `Verdict.rounding`; None where nothing is exact, or without a baseline."""
     if not exact or not baseline:
         return None
-    first = [record for kind in (ROUNDED, TF32) for record in _unbeaten(group, workload, kind, ordering)]
+    first = [record for kind in (ROUNDED, TF32) for record in unbeaten(group, workload, kind, ordering)]
     fastest = min(first, key=ordering.log, default=None)
     is_alone = exact[0] is baseline and len(ranked(group, workload, EXACT)) == 1
     return fastest if fastest and (is_alone or ordering.faster(fastest, exact[0])) else None
@@ -306,6 +256,6 @@ def _rounding(
 
 def _quantized(group: Group, workload: Workload, fastest: Record | None, ordering: Ordering) -> Record | None:
     """Return the fastest quantized kernel; one that is measurably faster than the fastest exact kernel comes first."""
-    unbeaten = _unbeaten(group, workload, QUANTIZED, ordering)
-    faster = [record for record in unbeaten if fastest and ordering.faster(record, fastest)]
-    return next(iter(faster or unbeaten), None)
+    found = unbeaten(group, workload, QUANTIZED, ordering)
+    faster = [record for record in found if fastest and ordering.faster(record, fastest)]
+    return next(iter(faster or found), None)

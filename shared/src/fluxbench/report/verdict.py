@@ -118,8 +118,8 @@ def _with_backend(verdict: Verdict) -> list[Block]:
         shown.append(Code(lines.diffusers.lines, f"In diffusers {usage.DIFFUSERS}: {lines.label}"))
     elif own:
         which = f"Of the {len(own) + 1} kernels measured here as backends of diffusers {usage.DIFFUSERS} none"
-        default = f"{baseline_name(baseline)}, which diffusers takes by itself"
-        shown.append(Paragraph(f"{which} is measurably faster than {default}."))
+        by_itself = ", which diffusers takes by itself" if baseline.variant == DEFAULT else ""
+        shown.append(Paragraph(f"{which} is measurably faster than {baseline_name(baseline)}{by_itself}."))
     known = {lines.diffusers.backend for _, lines in used if lines}
     hub = [
         f"# {label(record.kernel)}\n{pipeline.SET.format(lines.hub)}"
@@ -138,5 +138,5 @@ def _why(verdict: Verdict) -> str:
     if verdict.slower_at:
         return at_length(verdict)
     is_first = verdict.named[0].record is verdict.choice
-    is_sure = is_first or verdict.default_is_level or verdict.beaten_at or verdict.absent_at
+    is_sure = is_first or verdict.default_is_level or verdict.beaten_at or verdict.absent
     return "" if is_sure else ", unbeaten at all lengths"

@@ -13,6 +13,7 @@ from fluxbench.analysis.verdict import DEFAULT, Verdict
 from fluxbench.core.formatting import listed, reason
 from fluxbench.operations.words import describe
 from fluxbench.records.schema import SUSTAINED, Record
+from fluxbench.records.status import Status
 from fluxbench.report.figures.verdict import ROUNDS, baseline_name, share
 from fluxbench.stats.intervals import Estimate
 from fluxbench.variants import label
@@ -27,6 +28,7 @@ def sentence(verdict: Verdict) -> str:
     if verdict.incomparable:
         return f"No verdict: not all of these can be compared, since {verdict.incomparable}."
     parts = [_exact(verdict), _without_default(verdict), _uncompiled(verdict), _elsewhere(verdict)]
+    parts.append(_leaders_elsewhere(verdict))
     return " ".join(filter(None, [*parts, _rounding(verdict), _quantized(verdict)]))
 
 
@@ -101,11 +103,28 @@ def _gains(verdict: Verdict, baseline: Record) -> str:
 
 
 def _without_default(verdict: Verdict) -> str:
-    """Return that PyTorch's default has no time where another kernel stands in for it, since it was tried."""
+    """Return why PyTorch's default has no time where another kernel stands in for it."""
     stands_in = verdict.baseline is None or verdict.baseline.kernel != DEFAULT
-    if not (verdict.exact and stands_in and verdict.group.find(DEFAULT, verdict.workload)):
+    if not (verdict.exact and stands_in) or verdict.tried == 1:
         return ""
-    return f"PyTorch's default has no time{at_length(verdict)}."
+    if record := verdict.group.find(DEFAULT, verdict.workload):
+        return f"PyTorch's default {_without_time(record.status)}{at_length(verdict)}."
+    is_compared = len(verdict.timed) > 1 and not verdict.is_undecided
+    where = at_length(verdict) if DEFAULT in verdict.group.variants else " here"
+    return f"PyTorch's default was not measured{where}." if is_compared else ""
+
+
+def _leaders_elsewhere(verdict: Verdict) -> str:
+    """Return which kernels nothing beats at another length, and that were not measured at this one."""
+    names = [label(kernel) for kernel in verdict.unmeasured]
+    return f"{counted(names)} {'was' if len(names) == 1 else 'were'} not measured{at_length(verdict)}." if names else ""
+
+
+def _without_time(status: Status | None) -> str:
+    """Return that something has no time, of a record of this status; None: it has no record."""
+    if status is None:
+        return "was not measured"
+    return "ran out of memory" if status is Status.OUT_OF_MEMORY else "has no time"
 
 
 def _gathers(baseline: Record) -> str:
@@ -169,12 +188,12 @@ def _elsewhere(verdict: Verdict) -> str:
     baseline = baseline_name(verdict.baseline) if verdict.baseline else ""
     is_beaten_by_others = verdict.beaten_at > verdict.slower_at
     has_gain = all(one.speedup for one in verdict.exact)
-    is_level_elsewhere = has_gain and not verdict.slower_at and verdict.level_at > verdict.absent_at
+    is_level_elsewhere = has_gain and not verdict.slower_at and verdict.level_at > sum(verdict.absent.values())
     clauses = (
         (verdict.level_at * is_level_elsewhere, "no exact kernel is measurably faster"),
         (verdict.slower_at, f"{choice} is measurably slower than {baseline}"),
         (verdict.beaten_at * is_beaten_by_others, f"another exact kernel or form is faster than {choice}"),
-        (verdict.absent_at, f"{choice} has no time"),
+        *((count, f"{choice} {_without_time(status)}") for status, count in verdict.absent.items()),
     )
     return " ".join(f"At {number} of the {every} {what}." for number, what in clauses if number)
 

@@ -166,7 +166,7 @@ def _source(record: Record) -> dict[str, dict[str, Any]]:
             "known": version != method.UNKNOWN,
             "words": method.words(version),
         },
-        "card": _shown(fingerprint.get("card")),
+        "card": {"id": _shown(fingerprint.get("card"))},
         "power": {"limit": _watts(fingerprint.get("power_limit_w"))},
         "software": {key: _shown(record.versions.get(key)) for key in _SOFTWARE},
     }

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fluxbench.analysis.groups import is_launch_bound, is_replayed, ranking_regime, timing_of
+from fluxbench.analysis.unbeaten import LEVEL_WITHIN
 from fluxbench.analysis.uses import USES, Recommendation, recommendations
-from fluxbench.analysis.verdict import DEFAULT, LEVEL_WITHIN, Contender, Verdict, first_uncompiled, gathering
+from fluxbench.analysis.verdict import DEFAULT, Contender, Verdict, first_uncompiled, gathering
 from fluxbench.core.formatting import interval, listed, number
 from fluxbench.operations.words import describe
 from fluxbench.records.schema import Record

@@ -9,7 +9,8 @@ from statistics import median
 from fluxbench.analysis.grid import EAGER, Grid, Point, called_ms, grids
 from fluxbench.analysis.groups import timing_of
 from fluxbench.analysis.ranking import UNCERTAIN_FROM
-from fluxbench.analysis.verdict import DEFAULT, LEVEL_WITHIN
+from fluxbench.analysis.unbeaten import LEVEL_WITHIN
+from fluxbench.analysis.verdict import DEFAULT
 from fluxbench.core.formatting import count, number, plus_minus, reason
 from fluxbench.records.schema import BURST, Record
 from fluxbench.records.status import Status

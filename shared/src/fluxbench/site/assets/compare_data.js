@@ -88,7 +88,7 @@ function against(row, base, regime) {
   const [value, low, high] = together
     ? [own.ratio / other.ratio, own.ratio_low / other.ratio_high, own.ratio_high / other.ratio_low]
     : [own.ms / other.ms, own.low / other.high, own.high / other.low];
-  const cards = changes({ card: base.source.card }, { card: row.source.card });
+  const cards = changes({ card: base.source.card.id }, { card: row.source.card.id });
   return { value, low, high, note: [...cards, ...changes(base.software, row.software)].join(", ") };
 }
 
@@ -130,7 +130,7 @@ function cautions(shown, regime) {
     }
   }
   const limits = new Map(), cards = new Map();
-  for (const { source: { card, device: { device }, power: { limit } } } of timed) {
+  for (const { source: { card: { id: card }, device: { device }, power: { limit } } } of timed) {
     if (limit !== "none") limits.set(device, (limits.get(device) ?? new Set()).add(limit));
     if (card !== "none") cards.set(device, (cards.get(device) ?? new Set()).add(card));
   }
