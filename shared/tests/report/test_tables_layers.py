@@ -60,9 +60,15 @@ def test_the_fastest_of_each_layer_and_by_how_much_over_the_others() -> None:
     assert (row[:2], row[4:]) == (("llama3-8b", "flash_attn_4"), ("flash_attn_4", "flash_attn_4"))
     assert (row[2][:5], row[3][:5]) == ("5.000", "2.750")
     assert (
-        "FlashAttention-4 comes first at 1 of 1 layers; the intervals say where others tie. "
-        "The fastest of a layer is 5.00 times as fast" in words(shown)
+        "FlashAttention-4 is measurably the fastest at 1 of 1 layer. The fastest of a layer is 5.00 times as fast"
+        in words(shown)
     )
+
+
+def test_implementations_that_tie_as_fastest_are_marked_and_counted_apart() -> None:
+    shown = layers.blocks(results(*SLOW, *FAST, *passes("flex", 1.0005, 2.0, 2.4005)))
+    assert "FlashAttention-4 is measurably the fastest at 0 of 1 layer, and ties as fastest at 1." in words(shown)
+    assert rows_of(table_of(shown, "The fastest implementation"))[0][1].rstrip() == "flash_attn_4 ="
 
 
 def test_a_layer_that_is_wrong_in_one_pass_has_no_place_in_it() -> None:

@@ -111,7 +111,7 @@ def test_three_neighbouring_lengths_are_a_range_and_bfloat16_forward_comes_first
         *curves("attention", "float32", ("triton_flash", "torch_math")),
     )
     order, bullets, _ = tables.find("crossovers").blocks(of)
-    assert order.text().startswith("One crossover of each pair of kernels: bfloat16 before float32")
+    assert order.text().startswith("Pairs of kernels, one crossover each, bfloat16 before float32")
     assert isinstance(bullets, Bullets)
     first, second = (words for words, _ in bullets.items)
     assert "bfloat16: PyTorch default (SDPA) is faster than Unfused math (SDPA) from 2,048 tokens on" in first

@@ -51,6 +51,12 @@ class Layer:
         passed = [record for record in found if record and record.precision_class == EXACT]
         return sorted(passed, key=self._ordering(which).log) if passed else []
 
+    def unbeaten(self, which: str) -> list[Record]:
+        """Return the exact records of a pass that none of them is measurably faster than, fastest first."""
+        every = self.ranked(which)
+        ordering = self._ordering(which) if every else None
+        return [one for one in every if ordering and not any(ordering.faster(other, one) for other in every)]
+
     def speedup(self, variant: str, over: str, which: str) -> Estimate | None:
         """Return how many times as fast a variant is as another in a pass; None where one has no rank."""
         one, other = self.record(variant, which), self.record(over, which)

@@ -15,6 +15,7 @@ from fluxbench.operations.words import describe
 from fluxbench.records.schema import Record
 from fluxbench.report.figures.verdict import ROUNDS, baseline_name, share, speed
 from fluxbench.report.sentences import versions_of
+from fluxbench.report.verdict_words import counted
 from fluxbench.site.collect import Target, device_name
 from fluxbench.variants import label
 
@@ -162,7 +163,7 @@ def _kernels(of: Recommendation, verdict: Verdict) -> Iterator[Kernel]:
     unsure = [f"no winner: {listed(unranked)} may be as fast and has no rank"] if unranked else []
     for one in verdict.named:
         notes = ["tie"] * (len(verdict.named) > 1) + ["launch-bound"] * is_launch_bound(one.record) + unsure
-        notes += ["too uncertain to tell from others"] * verdict.is_undecided
+        notes += [_undecided(verdict)] * verdict.is_undecided
         yield Kernel(label(one.record.variant), ", ".join(notes), _number(verdict, one))
     uncompiled = first_uncompiled(verdict)
     if uncompiled and uncompiled.speedup:
@@ -179,6 +180,12 @@ def _kernels(of: Recommendation, verdict: Verdict) -> Iterator[Kernel]:
     if quantized and (verdict.is_faster or not verdict.exact):
         note = f"quantized, {share(quantized.record.rel_l2 or 0.0)} error"
         yield Kernel(label(quantized.record.variant), note, _number(verdict, quantized))
+
+
+def _undecided(verdict: Verdict) -> str:
+    """Return which kernels may be as fast as those that an undecided verdict names."""
+    others = [label(record.variant) for record in verdict.named_unsure]
+    return f"no winner: {counted(others)} may be as fast" if others else "too uncertain to tell from others"
 
 
 def _number(verdict: Verdict, of: Contender) -> str:

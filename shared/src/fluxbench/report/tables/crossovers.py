@@ -18,8 +18,8 @@ from fluxbench.report.tables import Rows
 _SHOWN = 4  # in sentences; a fold has all
 _OPERATIONS = ("attention", "attention_training", "attention_backward")  # in the order of the sentences
 _ORDER = (
-    "One crossover of each pair of kernels: bfloat16 before float32, then the forward pass before training and the "
-    "backward pass alone, then the largest head_dim."
+    "one crossover each, bfloat16 before float32, then the forward pass before training and the backward pass alone, "
+    "then the largest head_dim."
 )
 _NOTES = (
     "Faster from: at this and all longer measured lengths the first kernel is faster. At the shorter ones the other is "
@@ -46,8 +46,10 @@ def blocks(results: Results) -> list[Block]:
         caption="Crossovers by workloads",
         notes=_NOTES,
     )
-    words = Bullets("", [(_sentence(group, cross), "") for group, cross in _first(found)[:_SHOWN]])
-    order = [Paragraph(_ORDER)] if len(found) > 1 else []
+    pairs = _first(found)
+    words = Bullets("", [(_sentence(group, cross), "") for group, cross in pairs[:_SHOWN]])
+    which = f"The first {_SHOWN} of {len(pairs)} pairs of kernels" if len(pairs) > _SHOWN else "Pairs of kernels"
+    order = [Paragraph(f"{which}, {_ORDER}")] if len(found) > 1 else []
     return [*order, words, Fold(f"All {len(found)} crossovers", [table])]
 
 

@@ -25,8 +25,8 @@ _BYTES = (
     "Decoding reads nearly all that it moves, and a device may read faster than it copies, so a share may exceed 100%."
 )
 _TIES = (
-    "Fastest: the first of the exact kernels, ranked as elsewhere, by times or by ratios to the reference. =: one or "
-    "more others are neither measurably faster nor slower. A kernel whose interval is too wide for a rank is not named."
+    "Fastest: of the exact kernels that none is measurably faster than, the one of the shortest time. =: one or more "
+    "others are neither measurably faster nor slower. A kernel whose interval is too wide for a rank is not named."
 )
 _SMALL = "A cache that fits in the last-level cache may be read from it in part; it is cleared before each call."
 

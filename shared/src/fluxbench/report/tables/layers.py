@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from fluxbench.analysis.groups import timing_of
 from fluxbench.analysis.layers import EAGER, PASSES, TOTAL, Layer, layers
 from fluxbench.analysis.verdict import DEFAULT
-from fluxbench.core.formatting import interval, number, plus_minus
+from fluxbench.core.formatting import count, interval, number, plus_minus
 from fluxbench.operations.words import describe
 from fluxbench.records.schema import Record
 from fluxbench.records.status import Status
@@ -61,19 +61,22 @@ def rows(results: Results) -> Rows:
 
 def _lead(found: Sequence[Layer]) -> str:
     """Return which implementation is fastest at most layers in one call of both passes, and by how much."""
-    first = [ranked[0] for layer in found if (ranked := layer.ranked(TOTAL))]
-    if not first:
+    unbeaten = [first for layer in found if (first := layer.unbeaten(TOTAL))]
+    if not unbeaten:
         return "Nothing passed both passes, so nothing is fastest."
-    variant, count = Counter(record.variant for record in first).most_common(1)[0]
+    alone = Counter(first[0].variant for first in unbeaten if len(first) == 1)
+    tied = Counter(record.variant for first in unbeaten if len(first) > 1 for record in first)
+    variant = max({**alone, **tied}, key=lambda one: (alone[one], tied[one]))
     estimates = [
         estimate.value
         for layer in found
-        if (ranked := layer.ranked(TOTAL)) and (estimate := layer.speedup(ranked[0].variant, EAGER, TOTAL))
+        if (first := layer.unbeaten(TOTAL)) and (estimate := layer.speedup(first[0].variant, EAGER, TOTAL))
     ]
     gain = f" The fastest of a layer is {_span(estimates)} as fast as unfused attention." if estimates else ""
+    ties = f", and ties as fastest at {tied[variant]}" if tied[variant] else ""
     return (
-        f"Forward and backward in one call: {label(variant)} comes first at {count} of {len(first)} layers; "
-        f"the intervals say where others tie.{gain}"
+        f"Forward and backward in one call: {label(variant)} is measurably the fastest at {alone[variant]} of "
+        f"{count(len(unbeaten), 'layer')}{ties}.{gain}"
     )
 
 
@@ -83,16 +86,17 @@ def _fastest(found: Sequence[Layer]) -> Table:
     _, *others = _IN_ORDER
     body = []
     for layer in found:
-        fastest = {which: layer.ranked(which)[:1] for which in PASSES.values()}
-        names = {which: legend.name(of[0].variant) if of else "-" for which, of in fastest.items()}
+        fastest = {which: layer.unbeaten(which) for which in PASSES.values()}
+        names = {which: legend.name(of[0].variant, tied=len(of) > 1) if of else "-" for which, of in fastest.items()}
         speeds = [
-            _speed(layer, record.variant, other, TOTAL) for other in (EAGER, DEFAULT) for record in fastest[TOTAL]
+            _speed(layer, record.variant, other, TOTAL) for other in (EAGER, DEFAULT) for record in fastest[TOTAL][:1]
         ]
         body.append(Row((layer.name, names[TOTAL], *(speeds or ("-", "-")), *(names[which] for which in others))))
     return Table(
         columns=[*columns, *(Column(f"{which}:\nfastest", left=True) for which in others)],
         rows=body,
         caption=f"The fastest implementation of each layer; {TOTAL} is forward and backward in one call.",
+        notes=["=: one or more others are neither measurably faster nor slower."],
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping
 
 from fluxbench.analysis.audit.claim import Metric
@@ -36,8 +37,9 @@ _WORDS = (
     "Of peak: of this device's data sheet, of float8 where the kernel computes in it. Peak memory: what a call "
     "allocates at most, output included, q, k and v not. Speeds are over FlashAttention-2 within one source, here that "
     "of the package flash-attn (flash_attn_2); those of the verdict and the ranking are over FlashAttention-2 (SDPA). "
-    "What PyTorch chooses by default is not measured here. The guide's times are of an H100-80GB, by software that it "
-    "does not state: they cannot be compared with ours."
+    "Quantized versions stand last; one that is wrong at any length has no rank. What PyTorch chooses by default is "
+    "not measured here. The guide's times are of an H100-80GB, by software that it does not state: they cannot be "
+    "compared with ours."
 )
 _FLAGGED = "Behind a time of the guide in which the audit finds an error stands its judgement."
 _FINE = "The audit finds nothing wrong with the guide's times."
@@ -92,7 +94,13 @@ def _table(group: Group, workload: Workload, results: Results) -> Table:
         "guide over\nits FA-2",
     )
     found = {variant: record for variant in group.variants if (record := group.find(variant, workload))}
-    in_order = sorted(found.values(), key=lambda record: record.timing.median_ms if record.timing else float("inf"))
+    in_order = sorted(
+        found.values(),
+        key=lambda record: (
+            record.precision_class == QUANTIZED,
+            record.timing.median_ms if record.timing else math.inf,
+        ),
+    )
     return Table(
         columns=[Column("kernel", left=True), *map(Column, heads)],
         rows=[_row(group, workload, record, results) for record in in_order],
