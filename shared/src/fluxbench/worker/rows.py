@@ -112,6 +112,11 @@ class Rows:
                 elif name == own and isinstance(one, str):
                     self.refused[workload] = one
 
+    def replayed_s(self, workload: str, stopwatch: Stopwatch) -> float | None:
+        """Return how long a call of the variant takes in its row, at least; None where it has none at a workload."""
+        row = self.own.get(workload)
+        return _replays_s([row], stopwatch)[0] / row.calls if row else None
+
     def launch(self, stopwatch: Stopwatch, calls: Mapping[str, Bound]) -> Mapping[str, Row]:
         """Time the variant's calls where the host launches them; return its rows."""
         self._launched = {name: launched(stopwatch, calls[name].call, row) for name, row in self.own.items()}
@@ -255,7 +260,8 @@ def _row(
     if operations.find(workload.operation).attention(workload.shape).retain_graph:
         return "the forward pass before it is not in the graph"
     apart = beside and bound.prepare is not None
-    contents, whole = prepared.contents.apart if apart else prepared.contents, _BEFORE + rng.randrange(plan.min_rounds)
+    contents = prepared.contents.apart if apart else prepared.contents
+    whole = _BEFORE + rng.randrange(plan.rounds(math.inf))  # a turn that there is, however long the calls are
     try:
         given = Rotation(bound, contents, prepared.case, calls, rng, whole=whole)
         return Row(calls, given, CapturedCalls(bound.call, given.turn(calls), pool, within=prepared.replays_within))

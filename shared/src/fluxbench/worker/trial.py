@@ -132,7 +132,10 @@ class Trial:
             rounds = self.plan.max_rounds  # of rows; what is longer tells in the first round how many it has
             call_largest(*pairs, [name for name in self.calls if name not in rows.own], self.workloads)
         else:
-            largest_s = warm_up(*pairs, self.largest, self.workloads, self.stopwatch, self.plan)
+            # Of a row what it takes decides, and not what the host takes to launch its calls.
+            largest_s = rows.replayed_s(self.largest, self.stopwatch) or warm_up(
+                *pairs, self.largest, self.workloads, self.stopwatch, self.plan
+            )
             rounds = self.plan.rounds(largest_s)
             if self.plan.rounds_of_longest == 1 and rounds > 1:
                 take_memory(*pairs, (self.largest, largest_s), rounds, self.workloads, self.stopwatch, self.plan)
