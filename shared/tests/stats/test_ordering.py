@@ -32,6 +32,20 @@ def test_equal_variants_are_seldom_told_apart() -> None:
     assert beaten / (12 * 42) <= 0.07  # 5% of each; by chance up to 7% of so many
 
 
+@pytest.mark.parametrize(("processes", "variants"), [(2, 4), (3, 2), (3, 4)])
+def test_equal_variants_are_seldom_told_apart_by_ratios_to_one_of_them(processes: int, variants: int) -> None:
+    """The reference's own ratio is 1 in each process, which does not say that variants do not vary."""
+    rng, pages = random.Random(1), 500
+    of_reference = of_others = 0
+    for _ in range(pages):
+        reference, *others = ([rng.gauss(0, 0.003) for _ in range(processes)] for _ in range(variants))
+        ratios = [[one - other for one, other in zip(own, reference, strict=True)] for own in others]
+        first, *rest = ordering.faster_than([ordering.REFERENCE, *ordering.levels(ratios)])
+        of_reference += bool(first) or any(0 in faster for faster in rest)
+        of_others += any(faster - {0} for faster in rest)
+    assert max(of_reference, of_others) <= 0.06 * pages
+
+
 def test_a_call_that_stalled_once_does_not_move_a_median_and_two_states_do() -> None:
     stalled = (0.4368, 0.4374, 0.6908, 0.4367), (0.4371, 0.4356, 11.8, 0.4355)
     assert math.sqrt(ordering.within([[math.log(ms) for ms in part] for part in stalled])) < 0.003

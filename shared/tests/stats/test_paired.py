@@ -30,6 +30,11 @@ def test_a_level_is_the_mean_of_the_processes_medians_and_the_reference_s_is_exa
     assert (reference.log, reference.variance) == (0.0, 0.0)
     assert own.log == pytest.approx(math.log(1.1))
     assert own.variance > 0
+    apart: Samples = (
+        (1.0, 1.01, 0.99),
+        (1.2, 1.21, 1.19),
+    )  # whose processes differ, which says nothing of the reference
+    assert paired.levels([(ONE, ONE), (apart, ONE[:2]), (apart, ONE[:2])])[0] == ordering.REFERENCE
     assert math.isinf(paired.levels([([[2.0]], [[1.0]])])[0].variance)
     with pytest.raises(ValueError, match=r"is (shorter|longer) than"):
         paired.levels([([[1.0, 2.0]], [[1.0]])])

@@ -135,7 +135,7 @@ def ranked(group: Group, workload: Workload, precision_class: str) -> list[Ranke
 def _levels(records: Sequence[Record]) -> list[Level]:
     """Return each record's level: from sustained rounds beside the reference where all have these, as on a CPU."""
     pairs = [pair for record in records if (pair := _rounds(record))]
-    return paired.levels(pairs) if len(pairs) == len(records) else ordering.levels(*_values(records))
+    return paired.levels(pairs) if len(pairs) == len(records) else _by_process(records)
 
 
 def _rounds(record: Record) -> tuple[Samples, Samples] | None:
@@ -150,13 +150,13 @@ def _rounds(record: Record) -> tuple[Samples, Samples] | None:
     return own, beside
 
 
-def _values(records: Sequence[Record]) -> tuple[list[list[float]], list[float]]:
-    """Return the logarithms of each record's values, one a process, and the variance that its samples alone give these.
+def _by_process(records: Sequence[Record]) -> list[Level]:
+    """Return each record's level from values of which a process has one.
 
-    They are those of its times, or of its ratios to the reference beside it where that is steadier: where the ratios
-    scatter less between processes than the times do, or the reference's means differ between cells by more than its
-    processes explain. On a device that does not drift the reference would only add its own scatter. So it would where
-    ratios scatter far more than times: then the reference is what is unsteady, and not the device.
+    They are the logarithms of its times, or of its ratios to the reference beside it where that is steadier: where the
+    ratios scatter less between processes than the times do, or the reference's means differ between cells by more than
+    its processes explain. On a device that does not drift the reference would only add its own scatter. So it would
+    where ratios scatter far more than times: then the reference is what is unsteady, and not the device.
     """
     alone = all(timing_of(record).processes == 1 for record in records)
     within = [] if alone else [_within(record) for record in records]
@@ -167,18 +167,19 @@ def _values(records: Sequence[Record]) -> tuple[list[list[float]], list[float]]:
     ]  # fmt: skip
     beside = {record.variant: _logs(record, timing_of(record).reference_ms, alone=alone) for record, _ in others}
     if not others or any(len(own) < 2 or len(beside[record.variant]) != len(own) for record, own in others):
-        return times, within
+        return ordering.levels(times, within)
 
     def ratio(record: Record, own: Sequence[float]) -> list[float]:
-        return [one - other for one, other in zip(own, beside.get(record.variant, own), strict=True)]
+        return [one - other for one, other in zip(own, beside[record.variant], strict=True)]
 
     cells = {record.cell: beside[record.variant] for record, _ in others}
     scatter = math.fsum(variance(own) for _, own in others)
     of_ratios = math.fsum(variance(ratio(*other)) for other in others)
     if of_ratios < scatter or (of_ratios <= _OWN * scatter and _drifted(list(cells.values()))):
-        within = [_within(record, over_reference=True) if record.variant in beside else 0.0 for record in records]
-        return [ratio(record, own) for record, own in zip(records, times, strict=True)], within
-    return times, within
+        within = [_within(record, over_reference=True) for record, _ in others]
+        found = iter(ordering.levels([ratio(*other) for other in others], within))
+        return [next(found) if record.variant in beside else ordering.REFERENCE for record in records]
+    return ordering.levels(times, within)
 
 
 def _within(record: Record, *, over_reference: bool = False) -> float:

@@ -33,9 +33,13 @@ class Level:
     widest: float = math.inf
 
 
+REFERENCE = Level(0.0, 0.0, math.inf, 0.0)  # of the reference among levels of ratios to it: these are 1, exactly
+
+
 def levels(several: Sequence[Sequence[float]], within: Sequence[float] = ()) -> list[Level]:
     """Return the level of each variant, from the logarithms of its processes' values.
 
+    Of ratios to a reference without the reference's own, which would say that variants do not vary: see `REFERENCE`.
     `within`: the variance that the samples of a process alone give its value, by variant, where that is known. A few
     values may agree by chance: where a step takes 9.8 ms in two of three calls and else 9.3, the medians of three calls
     are 9.8 in three processes in 41% of cases.

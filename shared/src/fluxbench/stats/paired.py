@@ -13,7 +13,7 @@ from statistics import fmean, median, variance
 
 from fluxbench.stats import variances
 from fluxbench.stats.intervals import Samples, quotients
-from fluxbench.stats.ordering import Level
+from fluxbench.stats.ordering import REFERENCE, Level
 from fluxbench.stats.variances import Variance
 
 
@@ -24,14 +24,14 @@ def levels(pairs: Sequence[tuple[Samples, Samples]]) -> list[Level]:
     a program that runs for a part of a round hits one side alone, by any factor. The rounds give a process's median the
     variance W, and the medians have the variance B. What B exceeds W by is the processes' part, C on average over the
     variants: the variance of one process is W + max(0, C, B - W), with Satterthwaite's degrees of freedom, as in
-    `stats.intervals`. Of a single round in all it is infinite. Raises `ValueError` where `quotients` does.
+    `stats.intervals`. Of a single round in all it is infinite. The reference, whose samples are beside themselves, has
+    `ordering.REFERENCE`. Raises `ValueError` where `quotients` does.
     """
-    spreads = [_spread(*pair) for pair in pairs]
-    others = [each for each in spreads if each.within.value or each.between]  # the reference's own ratio is always 1
-    several = [each for each in others if each.processes > 1]
+    spreads = [None if own is beside else _spread(own, beside) for own, beside in pairs]
+    several = [each for each in spreads if each and each.processes > 1]
     excess = fmean(each.between - each.within.value for each in several) if several else 0.0
     common = Variance(max(0.0, excess), sum(each.processes - 1 for each in several))
-    return [_level(each, common) for each in spreads]
+    return [_level(each, common) if each else REFERENCE for each in spreads]
 
 
 @dataclass(frozen=True, kw_only=True)
