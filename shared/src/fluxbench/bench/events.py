@@ -85,7 +85,7 @@ class Checked(_Event, frozen=True, kw_only=True, tag="checked"):
 
     variant: str
     workload: str
-    thorough: bool  # on all kinds of inputs and at the ragged shape
+    thorough: bool  # in the process that checks the most: all kinds of inputs and the ragged shape, where any does
     errors: dict[str, Errors]
     kernels: tuple[KernelShare, ...]
     clocks: tuple[Positive, NotNegative] | None  # of a CPU: one call by our clock and by the profiler, in ms

@@ -277,7 +277,7 @@ class Worker:
             if isinstance(found, Bound):
                 return found
             if isinstance(found, Checked):
-                self.ragged.add(ragged)
+                self.ragged.update([ragged] if how[0] else [])
                 seen = found.seen | ({"compile_s": first.seconds(found.seen["compile_s"])} if first else {})
                 self.emit("checked", variant=name, workload=workload.name, thorough=thorough, **seen)
                 return found.bound
