@@ -177,6 +177,22 @@ def test_a_first_call_that_is_longer_was_compiled_in(
     assert seen["graph_breaks"] is None
 
 
+@pytest.mark.parametrize("thorough", [True, False])
+def test_on_a_gpu_too_a_warm_call_tells_how_long_the_first_one_compiled(
+    monkeypatch: pytest.MonkeyPatch, thorough: bool
+) -> None:
+    now, pauses = [0.0], iter([0.2])
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+
+    def change(attend: Attention, inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        now[0] += 0.01 + next(pauses, 0.0)
+        return attend(*inputs)
+
+    made = right(variant("a", wrapped(change), jit=True), device=GPU, thorough=thorough, memory=False, kinds="normal")
+    assert made.seen["compile_s"] == pytest.approx(0.2)
+
+
 def test_on_a_gpu_calls_have_memory_and_are_not_profiled_before_they_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profiler, "profile", lambda **_: pytest.fail("it was profiled"))
     for name in ("synchronize", "reset_peak_memory_stats"):

@@ -108,9 +108,8 @@ def check(
         _, profile = profile_call(bound, timed.inputs, device, parts)
         durations.append(clock() - started)
     compiles = variant.jit or (compile_counters() - before).graphs
-    if compiles and (thorough if device.type == "cuda" else len(durations) == 1):
+    if compiles and (len(durations) == 1 or (thorough and device.type == "cuda")):
         # Of the first call's time a warm one tells how long it compiled; the profiler's own start would count as one's.
-        # On a GPU the thorough process is the first, and no later one's time is kept.
         started = clock()
         _finished(bound, timed.inputs, device)
         durations.append(clock() - started)
