@@ -104,6 +104,31 @@ def test_what_torch_keeps_for_later_is_given_back_before_others_use_the_device(
         assert gpu.emptied == emptied
 
 
+def test_a_step_that_raises_waits_for_the_device_before_others_use_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    Gpu(monkeypatch)
+    use, order = on_gpu(tmp_path), list[str]()
+    release = DeviceLock.release
+
+    def releases(lock: DeviceLock) -> None:
+        order.append("released")
+        release(lock)
+
+    monkeypatch.setattr(DeviceLock, "release", releases)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: order.append("waited"))
+    with pytest.raises(ValueError, match="too little"), use.step("measuring", short=False):
+        raise ValueError("too little")
+    assert order[-2:] == ["waited", "released"]
+
+    def gone(device: torch.device) -> None:
+        raise torch.AcceleratorError("the context is gone")
+
+    monkeypatch.setattr(torch.cuda, "synchronize", gone)
+    with pytest.raises(ValueError, match="too little"), use.step("measuring", short=False):
+        raise ValueError("too little")  # what is told is why it failed first
+
+
 def test_what_a_worker_has_reserved_it_keeps_over_its_steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     gpu, use = Gpu(monkeypatch), on_gpu(tmp_path)
     use.reserve(5 << 30)

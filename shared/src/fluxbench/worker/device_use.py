@@ -60,12 +60,21 @@ class DeviceUse:
             self._since = time.monotonic()
             if keeps:
                 self._lock.keep()
-            with given_back_while_compiling(self._lock, self._compiles) if compiles else contextlib.nullcontext():
-                yield
-            if self._device.type == "cuda" and torch.cuda.is_initialized():
-                torch.cuda.synchronize(self._device)
-                if not before:
-                    self._trim()
+            try:
+                with given_back_while_compiling(self._lock, self._compiles) if compiles else contextlib.nullcontext():
+                    yield
+            except BaseException:
+                with contextlib.suppress(RuntimeError):  # of a context that is gone, which raised already
+                    self._finish(trims=not before)
+                raise
+            self._finish(trims=not before)
+
+    def _finish(self, *, trims: bool) -> None:
+        """Wait for what the device has to do, before others may use it."""
+        if self._device.type == "cuda" and torch.cuda.is_initialized():
+            torch.cuda.synchronize(self._device)
+            if trims:
+                self._trim()
 
     def pause(self) -> None:
         """Let steps go before the rest of a short one that are to, where it lasts long: they wait for its end else."""
