@@ -19,6 +19,7 @@ from fluxbench.core.errors import SetupError
 from fluxbench.core.settings import Settings
 from fluxbench.device import targets
 from fluxbench.environments import uv
+from fluxbench.environments.ambient import inspect
 from fluxbench.environments.prepare import describe, prepare
 
 TARGET = dataclasses.replace(targets.of(GPU, REPOSITORY), locks=("torch.txt",))
@@ -117,3 +118,17 @@ def test_a_wheel_that_is_not_the_locked_one_is_refused(settings: Settings, wheel
     wheel(wheels, "dsl", {"dsl_module.py": "which = 'another'"})
     with pytest.raises(SetupError, match=r"(?i)dsl.*hash.*; this file is not in the lock"):
         prepare(PACKAGES, TARGET, settings, "library")
+
+
+def test_of_two_copies_of_a_package_the_one_that_is_imported_counts(ambient: Path) -> None:
+    first = ambient.parent / "first"
+    for version, folder in (("2.0", first), ("", ambient.parent / "editable")):
+        info = folder / f"torch-{version or '0.1'}.dist-info"
+        info.mkdir(parents=True)
+        if version:  # else it was left half removed
+            (info / "METADATA").write_text(
+                f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n", encoding="utf-8"
+            )
+    [site] = ambient.rglob("site-packages")
+    (site / "aaa.pth").write_text(f"import sys; sys.path.insert(0, {str(first)!r})\n", encoding="utf-8")
+    assert inspect(str(ambient / "bin" / "python")).version_of("torch") == "2.0"

@@ -18,7 +18,9 @@ from fluxbench.environments.locks import Locks, not_offered
 
 _INSPECT = """\
 import importlib.metadata as m, json, os, platform, re, sys, sysconfig
-have = {re.sub('[-_.]+', '-', d.metadata['Name']).lower(): d.version for d in m.distributions()}
+have = {}
+for d in m.distributions():  # of two copies Python imports the first
+    if name := d.metadata and d.metadata['Name']: have.setdefault(re.sub('[-_.]+', '-', name).lower(), d.version)
 std = {os.path.realpath(sysconfig.get_path(n)) for n in ('stdlib', 'platstdlib')}
 std |= {os.path.join(s, 'lib-dynload') for s in std}
 folders = [p for p in sys.path if os.path.isdir(p) and os.path.realpath(p) not in std]
