@@ -143,11 +143,15 @@ def _windows(each: ProcessSeries, on_gpu: bool) -> _Found:
 
 
 def _in_calls_s(block: BlockSamples, on_gpu: bool) -> Iterator[float]:
-    """Yield the seconds of each window's calls: the timed ones, and on a GPU the one before them."""
+    """Yield the seconds of each window's calls: the timed ones, and on a GPU the one before them.
+
+    That is at each workload in turn, and before graphs always at one, of the least memory: the shortest at most.
+    """
     samples, counts = block.samples_ms, block.calls
-    for index, first in zip(range(len(block.windows)), cycle(samples), strict=False):
+    for index, in_turn in zip(range(len(block.windows)), cycle(samples), strict=False):
         timed_ms = sum(counts[workload] * samples[workload][index] for workload in samples)
-        yield (timed_ms + (on_gpu and block.led) * samples[first][index]) / 1e3
+        first_ms = min(its[index] for its in samples.values()) if block.replayed else samples[in_turn][index]
+        yield (timed_ms + (on_gpu and block.led) * first_ms) / 1e3
 
 
 def _threads(each: ProcessSeries, collected: Collected, workload: str) -> _Found:
