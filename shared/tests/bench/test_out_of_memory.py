@@ -106,7 +106,7 @@ def test_a_reference_that_lacks_memory_is_tried_again_for_those_that_were_timed_
         left.append(dict(collected.failed))
         collected.fail("a", "tiny", Status.OUT_OF_MEMORY, "asked for 9 GiB")
 
-    monkeypatch.setattr(Batch, "_measure", measure)
+    monkeypatch.setattr(Batch, "measure", measure)
     played(tmp_path, "", names=("b", "c"), references=("a",))
     assert asked == [(("b", "c"), ("tiny", "tinier"), False), (("b", "c"), ("tiny",), True)]
     assert left == [{}, {}]

@@ -145,6 +145,17 @@ def test_a_process_that_dies_while_it_is_profiled_costs_no_time_and_the_next_one
     assert started(tmp_path) == 3
 
 
+def test_a_last_trial_that_gave_no_times_is_not_what_a_process_dies_of_while_it_is_profiled(tmp_path: Path) -> None:
+    scenario = """
+    def before(step, variant=None, workload=None):
+        if (process, step) == (1, "again"):
+            return "fails"
+        if (process, step) == (1, "profile"):
+            os.abort()
+    """
+    assert outcomes(played(tmp_path, scenario)) == ALL_PASSED
+
+
 # A pool: workers of a GPU that are started before they are needed.
 
 NOTES_ITSELF = "open(f'waits-{os.getpid()}', 'w').close()"

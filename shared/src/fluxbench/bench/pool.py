@@ -102,7 +102,6 @@ class Exit:
     status: Status
     reason: str
     wrote: bool = True  # whether it had written any event
-    is_over: bool = False  # it had timed all, and looked which kernels had run
 
 
 def run_worker(
@@ -185,7 +184,7 @@ class _Position:
         self.workload: str | None = None
         self.doing = ""
         self.wrote = False
-        self.probing = self.compiling = self.is_over = False
+        self.probing = self.compiling = False
 
     def update(self, event: events.Event) -> None:
         """Take in an event."""
@@ -200,8 +199,8 @@ class _Position:
                 self.variant, self.workload, self.doing = event.variant, None, "while it was timed, "
             case events.Timed():
                 self.variant, self.workload, self.doing = None, None, f"after {event.variant} was timed, "
-            case events.Profiling():
-                self.is_over = True
+            case events.Profiling():  # all is timed: what dies from here on costs no time
+                self.variant, self.workload, self.doing = None, None, "after all was timed, "
             case events.Probing():
                 self.probing = True
 
@@ -210,9 +209,8 @@ class _Position:
         if self.probing:
             return None
         return Exit(
-            variant=self.variant, workload=self.workload, status=status, reason=self.doing + reason, wrote=self.wrote,
-            is_over=self.is_over,
-        )  # fmt: skip
+            variant=self.variant, workload=self.workload, status=status, reason=self.doing + reason, wrote=self.wrote
+        )
 
 
 def _collect(

@@ -58,8 +58,44 @@ class Batch:
         return round(counted * len(self.workloads) * len({*self.variants, *self.references[:1]}))
 
     def measure(self, collected: Collected, pool: Pool, deadline: float) -> None:
-        """Measure all variants in fresh processes."""
-        self._measure(collected, pool, deadline)
+        """Measure all variants in fresh processes, and collect what they write.
+
+        Further processes, up to `most`, measure again the variants whose sustained mean is not known well enough yet.
+        At `deadline` (monotonic seconds), and as much later as workers waited for the device, what is not measured
+        becomes TIMEOUT.
+        """
+        last = max(self.processes, self.most)
+        wanted = functools.partial(device_lock.a_child_is_alone, Path(self.lock)) if self.lock else lambda: True
+        with Sampler(self.device, readings=collected.readings, wanted=wanted):
+            for process in range(last):
+                if process >= self.processes and not pool.waits and self._left(collected, process):
+                    pool.add()
+                if self.processes <= process + 1 < last and self._left(collected, process + 1):
+                    pool.add()  # it imports while this one measures
+                while left := self._left(collected, process):
+                    if collected.is_late(deadline):  # as another batch was
+                        self._out_of_time(collected)
+                        return
+                    if process >= self.processes:
+                        progress.say(left=len(self.workloads) * len({*left, *self.references[:1]}))
+                    worker = pool.next()
+                    before = len(self._done(collected, process))
+                    request = self._request(collected, process, left)
+                    exit_ = run_worker(self.folder, self.environment, request, collected, deadline, worker)
+                    late = collected.is_late(deadline)  # then what it was at is not known to fail
+                    if exit_ is None and not late:
+                        collected.tried.update(request.probe)
+                    elif exit_ and worker and not exit_.wrote and not late:
+                        pool.close()  # it died as it imported: fresh ones write what they import first
+                    elif exit_ and not late:
+                        self._fail(collected, exit_, request, len(self._done(collected, process)) > before)
+                    if not self.alone:  # else what it lacked memory for has no failure meanwhile
+                        collected.keep()
+                    if late:
+                        self._out_of_time(collected)
+                        return
+                    if exit_ is None:
+                        break
 
     def measure_alone(self, collected: Collected, pool: Pool, deadline: float) -> None:
         """Measure again, alone on the device, what had too little memory, once all batches of the cell are measured.
@@ -85,7 +121,7 @@ class Batch:
                 self, variants=tuple(names), workloads=workloads, most=self.processes, probe=False, alone=True,
                 beside=self.workloads, effort=dataclasses.replace(self.effort, held_bytes=ALONE),
             )  # fmt: skip
-            again._measure(collected, pool, deadline)
+            again.measure(collected, pool, deadline)
 
     def _out_of_memory(self, collected: Collected) -> dict[tuple[Workload, ...], list[str]]:
         """Return the variants for which there was too little memory, and may be enough alone, by where there was.
@@ -107,48 +143,6 @@ class Batch:
             return False
         needed = [process for process in range(self.processes) if name in self._wanted(collected, process)]
         return any((name, workload) not in self._done(collected, process) for process in needed)
-
-    def _measure(self, collected: Collected, pool: Pool, deadline: float) -> None:
-        """Measure all variants in fresh processes, and collect what they write.
-
-        Further processes, up to `most`, measure again the variants whose sustained mean is not known well enough yet.
-        At `deadline` (monotonic seconds), and as much later as workers waited for the device, what is not measured
-        becomes TIMEOUT.
-        """
-        last = max(self.processes, self.most)
-        wanted = functools.partial(device_lock.a_child_is_alone, Path(self.lock)) if self.lock else lambda: True
-        with Sampler(self.device, readings=collected.readings, wanted=wanted):
-            for process in range(last):
-                if process >= self.processes and not pool.waits and self._left(collected, process):
-                    pool.add()
-                if self.processes <= process + 1 < last and self._left(collected, process + 1):
-                    pool.add()  # it imports while this one measures
-                while left := self._left(collected, process):
-                    if collected.is_late(deadline):  # as another batch was
-                        self._out_of_time(collected)
-                        return
-                    if process >= self.processes:
-                        progress.say(left=len(self.workloads) * len({*left, *self.references[:1]}))
-                    worker = pool.next()
-                    before = len(self._done(collected, process))
-                    request = self._request(collected, process, left)
-                    exit_ = run_worker(self.folder, self.environment, request, collected, deadline, worker)
-                    late = collected.is_late(deadline)
-                    if late or (exit_ and exit_.is_over):
-                        pass  # what it was at is not known to fail, or has its times
-                    elif exit_ is None:
-                        collected.tried.update(request.probe)
-                    elif worker and not exit_.wrote:  # it died as it imported: fresh ones write what they import first
-                        pool.close()
-                    else:
-                        self._fail(collected, exit_, request, len(self._done(collected, process)) > before)
-                    if not self.alone:  # else what it lacked memory for has no failure meanwhile
-                        collected.keep()
-                    if late:
-                        self._out_of_time(collected)
-                        return
-                    if exit_ is None:
-                        break
 
     @property
     def _thorough_in(self) -> int:
@@ -242,7 +236,7 @@ class Batch:
             order=device_lock.order(),
             compiled=self.compiled,
             cases=self.cases,
-            contents=self.contents,
+            contents=self.contents or str(self.folder),
             kept=collected.kept,
             trusts=not collected.workers,
             yardsticks=collected.yardsticks,

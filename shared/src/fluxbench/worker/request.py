@@ -87,7 +87,7 @@ class Request:
     order: int = 0  # of the cell among those that share the device
     compiled: str | None = None  # the folder where the times of first compilations are kept
     cases: str | None = None  # the folder where cases are kept, of all cells
-    contents: str = ""  # that where contents of timed calls are kept, of this cell or of all cells of a build
+    contents: str | None = None  # that where contents of timed calls are kept, of this cell or of all cells of a build
     kept: dict[str, str] = dataclasses.field(default_factory=dict)  # digests of cases and contents, by name
     trusts: bool = True  # what is kept without such a digest: no kernel has run in this cell
     yardsticks: Yardsticks = dataclasses.field(default_factory=dict)  # of the first process
