@@ -78,7 +78,7 @@ def block(mean):
             "windows": [[0.0, 0.1], [0.1, 0.2]], "warm_up": 0, "windows_a_sample": 1, "settled": True, "ahead_ms": 1.0}
 
 before("ready")
-emit("ready", versions={"torch": "made up"}, cpu_threads=1)
+emit("ready", versions={"torch": "made up"})
 emit("control_kernel", description="made up")
 for shapes in [[one] for one in shapes] if request["effort"]["held_bytes"] else [shapes]:
     for workload in shapes:

@@ -18,7 +18,7 @@ REFERENCE = "torch_flash"
 ROUND_S, WINDOW_S = 0.1, 0.1
 FLASH = [{"name": "flash", "share": 1.0, "part": "attention"}]
 BLOCK_AFTER_S = 1.0  # from the begin of a trial to that of its block
-READY = {"event": "ready", "versions": {"torch": "2.13.0"}, "cpu_threads": 2}
+READY = {"event": "ready", "versions": {"torch": "2.13.0"}}
 ERRORS = {
     "rel_l2": 1e-3, "max_abs": 1e-2, "mean_abs": 1e-3, "mse": 1e-6, "cosine": 1.0, "nan_count": 0,
     "budget_rel_l2": 5e-3, "rel_l2_by_inputs": {"normal": 1e-3},

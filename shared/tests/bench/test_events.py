@@ -29,7 +29,7 @@ def changed(event: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
 
 
 def test_events_are_typed_values() -> None:
-    assert parsed(READY) == Ready(versions={"torch": "2.13.0"}, cpu_threads=2)
+    assert parsed(READY) == Ready(versions={"torch": "2.13.0"})
     right = parsed(checked("flex", kernels=[{"name": "flash", "share": 0.9, "part": "attention"}]))
     assert isinstance(right, Checked)
     assert right.errors == {"out": Errors(**ERRORS)}  # type: ignore[arg-type]

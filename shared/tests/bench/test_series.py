@@ -177,7 +177,7 @@ TRIALS = [
     timed(REFERENCE, began=30.0, burst_ms=None),
     timed("torch_cudnn", began=40.0),
 ]
-READY = {"event": "ready", "versions": {}, "cpu_threads": 1}
+READY = {"event": "ready", "versions": {}}
 
 
 @pytest.mark.parametrize(("index", "beside"), [(1, [0, 3]), (2, [0, 3]), (4, [3]), (0, [0, 3]), (3, [0, 3])])

@@ -34,7 +34,7 @@ class Batch:
         assert ("gone", "everywhere") in collected.failed
         if self.barrier:
             self.barrier.wait(10)
-        collected.add(Ready(versions={"torch": "2"}, cpu_threads=1))
+        collected.add(Ready(versions={"torch": "2"}))
         collected.add(Yardstick(workload=self.name, precision="exact", worst={"out": [1.0, 1.0, 1.0]}))
         collected.fail("lost", self.name, Status.ERROR, "made up")
         collected.phases.append((self.name, 0.0, 1.0))

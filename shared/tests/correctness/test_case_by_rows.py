@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 import torch
 from fakes import tokens
+from judged import judge_rows
 
 from fluxbench import operations
 from fluxbench.correctness.allowance import FIRST
 from fluxbench.correctness.case import SAMPLED, Case
 from fluxbench.correctness.contents import Contents
 from fluxbench.correctness.judging import judge
-from fluxbench.correctness.sampling import Sampled, judge_rows
+from fluxbench.correctness.sampling import Sampled
 from fluxbench.worker.prepared import PreparedWorkload
 
 CPU = torch.device("cpu")

@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 import torch
 from fakes import tokens
+from judged import judge_rows, verdict
 from wrong.causal import IN_FLOAT32, RIGHT, TF32, WRONG, WRONG_GRADIENT, WRONG_IN_FLOAT32, Kernel
 
 from fluxbench import operations
@@ -18,8 +19,8 @@ from fluxbench.correctness.case import Case
 from fluxbench.correctness.content import POSITIONS, Content
 from fluxbench.correctness.contents import Contents
 from fluxbench.correctness.deviation import Deviation
-from fluxbench.correctness.judging import judge, verdict
-from fluxbench.correctness.sampling import Sampled, judge_rows
+from fluxbench.correctness.judging import judge
+from fluxbench.correctness.sampling import Sampled
 from fluxbench.operations import error_scales
 from fluxbench.operations.attention_training import AttentionTraining
 from fluxbench.operations.protocol import Operation, Tensors

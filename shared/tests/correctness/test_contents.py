@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from fakes import foreseen, tokens
+from judged import judge_rows
 
 from fluxbench import operations
 from fluxbench.correctness.case import Case
@@ -18,7 +19,7 @@ from fluxbench.correctness.content import Content, changed_inputs, fresh_inputs
 from fluxbench.correctness.contents import Contents
 from fluxbench.correctness.guards import poison, restore
 from fluxbench.correctness.kept import Kept
-from fluxbench.correctness.sampling import Sampled, judge_rows
+from fluxbench.correctness.sampling import Sampled
 from fluxbench.operations.protocol import Tensors
 from fluxbench.operations.workload import Workload
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 from fakes import tokens
+from judged import verdict
 
 from fluxbench import operations
 from fluxbench.correctness.case import Case
 from fluxbench.correctness.contents import Contents
-from fluxbench.correctness.judging import verdict
 from fluxbench.operations.workload import Workload
 
 CPU = torch.device("cpu")

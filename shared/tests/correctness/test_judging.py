@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 import torch
 from fakes import tokens
+from judged import verdict
 from wrong import odd
 
 from fluxbench import operations
 from fluxbench.correctness.case import Case, Yardstick
 from fluxbench.correctness.deviation import Worst
-from fluxbench.correctness.judging import judge, verdict
+from fluxbench.correctness.judging import judge
 
 # Two outputs; that of `out` may be off by 0.02 + 2**-8 / sqrt(6), about 2.16%, and a row of it by 5.3%.
 EXPECTED = {

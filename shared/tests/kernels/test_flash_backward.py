@@ -15,10 +15,10 @@ torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
 from compiled import SHARED_MEMORY_KIB, compiled  # noqa: E402
+from judged import verdict  # noqa: E402
 
 from fluxbench import operations  # noqa: E402
 from fluxbench.correctness.case import Case  # noqa: E402
-from fluxbench.correctness.judging import verdict  # noqa: E402
 from fluxbench.kernels import (  # noqa: E402
     attention,
     flash_backward_keys,

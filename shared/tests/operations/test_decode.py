@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 from fakes import CPU
+from judged import verdict
 
 from fluxbench import operations, variants
 from fluxbench.correctness.case import Case
-from fluxbench.correctness.judging import verdict
 from fluxbench.operations import held, sets
 from fluxbench.operations.decode_model import DecoderShape
 from fluxbench.operations.protocol import Tensors

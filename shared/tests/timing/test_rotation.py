@@ -11,12 +11,12 @@ import pytest
 import torch
 from clocks import ON_CPU
 from fakes import tokens
+from judged import judge_rows
 
 from fluxbench import operations
 from fluxbench.correctness.case import Case
 from fluxbench.correctness.contents import Contents
 from fluxbench.correctness.questions import answers
-from fluxbench.correctness.sampling import judge_rows
 from fluxbench.operations.protocol import Bound
 from fluxbench.timing.rotation import Rotation
 

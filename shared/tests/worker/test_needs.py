@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from judged import verdict
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -17,7 +18,7 @@ from fluxbench.bench.measuring import _by_process as by_process
 from fluxbench.correctness.case import Case
 from fluxbench.correctness.contents import Contents
 from fluxbench.correctness.guards import keep, restore
-from fluxbench.correctness.judging import judge, verdict
+from fluxbench.correctness.judging import judge
 from fluxbench.device.model import Device
 from fluxbench.operations import sets
 from fluxbench.operations.workload import Workload

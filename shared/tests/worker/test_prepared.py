@@ -179,6 +179,6 @@ def test_contents_of_a_gpu_exceed_twice_its_cache_and_fit_into_a_share_of_its_me
         Content, "make", lambda *_, whole: Content(real, {"out": torch.zeros(8)}, {}, {} if whole else None)
     )
     workload = tokens("made-up", seq_len, heads=24, head_dim_qk=128, head_dim_v=128)
-    made = PreparedWorkload.make(workload, torch.device("cuda"), 1, share=share).contents
+    made = PreparedWorkload.make(workload, torch.device("cuda"), 1, most=48, share=share).contents
     assert (made.rotation, len(made.slots), len(made.pool)) == (rotation, slots, pool)
     assert (rotation - 1) * workload.cost.min_bytes >= 100 << 20  # between two calls on the same ones

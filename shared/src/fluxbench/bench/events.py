@@ -34,7 +34,6 @@ class Ready(_Event, frozen=True, kw_only=True, tag="ready"):
     """The process has begun."""
 
     versions: dict[str, str]
-    cpu_threads: int
 
 
 class Phase(_Event, frozen=True, kw_only=True, tag="phase"):

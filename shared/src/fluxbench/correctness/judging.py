@@ -98,17 +98,13 @@ def judgement_on(
     return together(asked, found)
 
 
-def verdict(
-    outputs: Mapping[str, object], case: Case, quantized_budget: float | None = None, precision: str = EXACT
-) -> str | None:
-    """Return why outputs are wrong, or None: as `judge`, in a fraction of its time."""
-    return answers([verdict_on(outputs, case, quantized_budget, precision)])[0]
-
-
 def verdict_on(
     outputs: Mapping[str, object], case: Case, quantized_budget: float | None = None, precision: str = EXACT
 ) -> Question[str | None]:
-    """Ask for the `verdict`, whose question holds neither the outputs nor what they must be."""
+    """Ask why outputs are wrong, if they are: as `judge`, in a fraction of its time.
+
+    The question holds neither the outputs nor what they must be.
+    """
     if wrong := wrong_kind(outputs, case):
         return known(wrong)
     case.yardstick(class_of_yardstick(precision, quantized_budget))  # of which whole outputs may be needed

@@ -13,7 +13,7 @@ from fluxbench.correctness.case import Case
 from fluxbench.correctness.content import Content
 from fluxbench.correctness.deviation import Worst
 from fluxbench.correctness.judging import wrong_kind
-from fluxbench.correctness.questions import Question, answers, known
+from fluxbench.correctness.questions import Question, known
 from fluxbench.operations import host_numbers
 from fluxbench.operations.precision import EXACT
 
@@ -42,16 +42,6 @@ class Sampled:
             if isinstance(out, torch.Tensor)
         }
         return cls(content, rows)
-
-
-def judge_rows(
-    sampled: Sequence[Sampled], case: Case, quantized_budget: float | None = None, precision: str = EXACT
-) -> str | None:
-    """Return why some of these calls are wrong, or None.
-
-    See `verdict_on_rows`, which is asked here alone.
-    """
-    return answers([verdict_on_rows(sampled, case, quantized_budget, precision)])[0]
 
 
 def verdict_on_rows(

@@ -50,7 +50,7 @@ class PreparedWorkload:
         device: torch.device,
         process: int,
         *,
-        most: int = 48,
+        most: int = Plan.contents,
         share: float = 1.0,
         all_kinds: bool = False,
         slots: bool = True,

@@ -43,8 +43,8 @@ _BARRIER = r"(?i)all_?reduce"
 class Rank:
     """The steps and inputs of one rank."""
 
-    def __init__(self, rank: int, count: int, device: torch.device, replies: TextIO) -> None:
-        self._rank, self._count, self._device, self._replies = rank, count, device, replies
+    def __init__(self, count: int, device: torch.device, replies: TextIO) -> None:
+        self._count, self._device, self._replies = count, device, replies
         self._flag = torch.zeros(1, device=device)
         self._inputs: dict[str, Tensors] = {}
         self._made: dict[int, Callable[[Tensors], torch.Tensor]] = {}
@@ -137,7 +137,7 @@ def main(rank: str, count: str, kind: str, meeting: str) -> int:
     with torch.inference_mode(), ranks.threads(device, int(count)):
         try:
             ranks.meet(int(rank), int(count), device, meeting)
-            this = Rank(int(rank), int(count), device, replies)
+            this = Rank(int(count), device, replies)
         except Exception as error:
             print(json.dumps({"failed": first_sentence(error)}), file=replies, flush=True)
             raise

@@ -104,7 +104,7 @@ class Worker:
     def run(self) -> None:
         """Do all that the request asks for."""
         self.versions = versions(self.device)
-        self.emit("ready", versions=self.versions, cpu_threads=torch.get_num_threads())
+        self.emit("ready", versions=self.versions)
         with self.use.step("preparing", short=True):
             refused = unusable(self.device)
             self.use.hold_context()
