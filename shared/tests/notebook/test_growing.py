@@ -25,14 +25,14 @@ from fluxbench.studies import flux
 @pytest.mark.parametrize("cores", [1, 16])
 def test_the_page_is_there_from_the_start_and_shows_each_measurement(growing: Machine, cores: int) -> None:
     growing.monkeypatch.setattr("fluxbench.core.cores.available", lambda: cores)
-    growing.monkeypatch.setenv("AWAITED", "1 of 2 measured" if cores == 1 else "shown torch_math=1.0")
+    growing.monkeypatch.setenv("AWAITED", "1 of 2 cells measured" if cores == 1 else "shown torch_math=1.0")
     stream = io.StringIO()
     assert growing.build(listener=Lines(stream)).problems == ()
     assert stream.getvalue().splitlines()[0] == f"The page grows at {growing.output / 'made_up.html'}"
     first, second = before(growing, "first"), before(growing, "second")
-    assert status(first) == f"0 of 2 measured. {UNFINISHED}"
+    assert status(first) == f"0 of 2 cells measured. {UNFINISHED}"
     assert shown(first, "shown") == "This cell has not run yet."
-    assert re.fullmatch(rf"1 of 2 measured, about 10 s left. {UNFINISHED}", status(second))
+    assert re.fullmatch(rf"1 of 2 cells measured, about 10 s left. {UNFINISHED}", status(second))
     assert [RELOAD in page for page in (first, second)] == [True, True]
     assert shown(second, "shown") == "shown torch_math=1.0"
     assert shown(second, "second") == "This cell has not run yet."
@@ -195,7 +195,7 @@ def test_an_interrupted_build_leaves_a_page_that_says_so_and_stays(growing: Mach
     with pytest.raises(KeyboardInterrupt):
         growing.build(listener=Interrupting(io.StringIO()))
     assert (status(growing.page), RELOAD in growing.page) == (
-        "The build was stopped with 1 of 2 measured. Another one goes on from there.",
+        "The build was stopped with 1 of 2 cells measured. Another one goes on from there.",
         False,
     )
     assert growing.shown("shown") == "shown torch_math=1.0"

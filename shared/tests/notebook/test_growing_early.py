@@ -71,7 +71,7 @@ def test_early_records_are_drawn_while_their_cell_waits_and_its_own_take_their_p
     page = before(early, "rest")
     assert shown(page, "shown") == "shown torch_math=3.0"
     assert shown(page, "first") == "This cell has not run yet."
-    assert status(page) == f"0 of 2 measured. {OF_EARLY} {UNFINISHED}"
+    assert status(page) == f"0 of 2 cells measured. {OF_EARLY} {UNFINISHED}"
     assert "undisturbed True" in early.shown("first")
     assert shown(before(early, "second"), "shown") == "shown torch_math=1.0"
     assert OF_EARLY not in before(early, "second")
@@ -87,7 +87,7 @@ def test_with_cores_to_spare_they_are_drawn_beside_the_cell_that_goes_on(early: 
     assert early.build().problems == ()
     page = before(early, "rest")
     assert shown(page, "shown") == "shown torch_math=3.0"
-    assert status(page) == f"0 of 2 measured. {OF_EARLY} {UNFINISHED}"
+    assert status(page) == f"0 of 2 cells measured. {OF_EARLY} {UNFINISHED}"
     assert early.shown("shown") == "shown torch_math=1.0 torch_native=1.0"
 
 
@@ -120,7 +120,9 @@ def test_a_build_that_is_interrupted_early_publishes_nothing(early: Machine) -> 
 
     with pytest.raises(KeyboardInterrupt):
         early.build(listener=Interrupting(io.StringIO()))
-    assert status(early.page) == "The build was stopped with 0 of 2 measured. Another one goes on from there."
+    assert status(early.page) == (
+        f"The build was stopped with 0 of 2 cells measured. {OF_EARLY} Another one goes on from there."
+    )
     assert early.states()["gathered"] != "fresh"
     assert early.command("publish") == 0
     published = early.folder / "reports" / "made-up"

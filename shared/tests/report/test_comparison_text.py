@@ -125,12 +125,12 @@ def test_a_change_of_status_is_said_and_counted() -> None:
     after = edited(side("after", 20), lambda r: failing(r) if r.variant == "flex" else r)
     found = compare(BEFORE, after)
     note = f"PASSED before, now CRASHED: {REASONS[failing(after.records[0]).status]}"
-    assert f"Status changed: flex {note} (6 rows)." in said(found)
+    assert "Status changed: PASSED before, now CRASHED: flex (6 rows)." in said(found)
     assert json.loads(to_json(found))["happened"] == "status"
     assert said(found).endswith("30 rows: 24 same, 6 not compared.")
     assert f"{note}: flex." in words(blocks(found))
     back = compare(after, BEFORE)
-    assert "Status changed: flex CRASHED before, now PASSED (6 rows)." in said(back)
+    assert "Status changed: CRASHED before, now PASSED: flex (6 rows)." in said(back)
     never = compare(after, edited(after, lambda r: changed(r, measured_at="later")))
     assert "Status changed" not in said(never)
 

@@ -61,6 +61,17 @@ class TestFrontier:
         on_frontier = {one["variant"]: one["on_frontier"] for one in rows(drawn)}
         assert list(on_frontier.items()) == [("torch_cudnn", True), (REFERENCE, False), ("torch_flash_copy", False)]
 
+    def test_the_reference_s_kernel_too_is_shown_in_its_fastest_form(self) -> None:
+        """Else what that form beats seems to be beaten by nothing."""
+        records = [
+            erring("torch_flash", 1.0, 0.002),
+            erring("torch_flash_copy", 0.5, 0.002),
+            erring("flex", 0.8, 0.002),
+        ]
+        drawn = drawing("frontier", *records)
+        assert [text.split(":")[0] for text in tooltips(drawn.svg)] == ["torch_flash_copy", "flex"]
+        assert [one["variant"] for one in rows(drawn) if one["on_frontier"]] == ["torch_flash_copy"]
+
     def test_a_launch_bound_form_stands_for_no_kernel_that_has_another(self) -> None:
         late, other = erring("flex", 0.2, 0.003, flags=[LAUNCH_BOUND]), erring("flex_compile_d", 0.6, 0.003)
         tips = tooltips(drawing("frontier", late, erring("torch_cudnn", 0.4, 0.002), other).svg)

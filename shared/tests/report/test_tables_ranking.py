@@ -82,7 +82,7 @@ def test_an_unknown_peak_is_said() -> None:
     device = dataclasses.replace(results().device, name="made up")
     table = every(blocks(results(record(), device=device)))
     assert table.caption.endswith("; peak unknown.")
-    assert cells(table, "torch_flash")["sustained of peak"] == "-"
+    assert "sustained of peak" not in cells(table, "torch_flash")
 
 
 def test_quantized_variants_stand_apart_without_a_share_of_the_exact_peak() -> None:
@@ -96,7 +96,9 @@ def test_quantized_variants_stand_apart_without_a_share_of_the_exact_peak() -> N
 
 def test_ties_are_said_and_many_are_counted() -> None:
     pair = [record("a", sustained_ms=0.5), record("b", sustained_ms=0.502)]
-    assert "No measurable difference (=): a = b." in below(record(), *pair)
+    assert "Not measurably apart (=) by a test that is corrected for the number of kernels: a = b." in below(
+        record(), *pair
+    )
     assert "All differences are measurable." in below(record(), pair[0])
     assert "v3 = v4" not in below(*(record(f"v{number}", sustained_ms=0.5) for number in range(9)))
 
@@ -155,7 +157,10 @@ def test_of_one_rank_the_shortest_time_comes_first_in_the_open_rows() -> None:
 
 def test_what_is_too_uncertain_stands_below_the_others_with_its_time() -> None:
     found = blocks(results(record(), record("flex", sustained_ms=0.8, ci=0.5), record("a", sustained_ms=0.9)))
-    assert [row[:2] for row in rows_of(every(found))] == [("1", "a"), ("2", "torch_flash"), ("-", "flex")]
+    for table in (every(found), opened(found)):
+        assert [tuple(cell.strip() for cell in row[:2]) for row in rows_of(table)] == [
+            ("1", "a"), ("2", "torch_flash"), ("-", "flex"),
+        ]  # fmt: skip
     assert opened(found).notes[-1] == (
         "Too uncertain for a rank, with 95% intervals of time and of ratio that both reach over 1.25 times the value: "
         "FlexAttention (0.800 [0.400, 1.200] ms)."

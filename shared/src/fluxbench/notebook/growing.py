@@ -101,7 +101,8 @@ class GrowingPage:
         """Say on the page, where one was written, that its build ended before it was finished."""
         if self._snapshot:
             text = (
-                f"The build was stopped with {self._measured(self._snapshot)} measured. Another one goes on from there."
+                f"The build was stopped with {self._measured(self._snapshot)} measured. "
+                f"{self._of_early(self._snapshot)}Another one goes on from there."
             )
             self._write(self._snapshot, text, None)
 
@@ -113,7 +114,7 @@ class GrowingPage:
 
     def _measured(self, snapshot: Snapshot) -> str:
         done = [cell_id for cell_id in self._measuring if cell_id not in snapshot.pending]
-        return f"{len(done)} of {len(self._measuring)}"
+        return f"{len(done)} of {len(self._measuring)} cells"
 
     def _write(self, snapshot: Snapshot, text: str, reload_s: int | None) -> None:
         from fluxbench.notebook.page.draw import Banner, draw  # which takes longer to load than all the rest

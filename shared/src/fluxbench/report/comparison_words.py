@@ -31,8 +31,15 @@ def summary(comparison: Comparison) -> list[str]:
     else:
         sentences = [f"Nothing was compared: {_counted(_clause(row.note) for row in rows if row.note)}."]
     if ended := comparison.status_changed:
-        counted = _counted(f"{label(comparison, row)} {note_text(row.note)}" for row in ended if row.note)
-        sentences.append(f"Status changed: {counted}.")
+        changed: dict[str, list[str]] = {}
+        for row in ended:
+            if row.note:
+                changed.setdefault(f"{row.note.before} before, now {row.note.after}", []).append(label(comparison, row))
+        each = "; ".join(
+            f"{what}: {first([*dict.fromkeys(names)], _NAMED)} ({_plural(len(names), 'row')})"
+            for what, names in changed.items()
+        )
+        sentences.append(f"Status changed: {each}.")
     sentences += map(_outlying, comparison.outlying[:_NAMED])
     if (more := len(comparison.outlying) - _NAMED) > 0:
         sentences.append(f"{more} more process{'es are' if more > 1 else ' is'} excluded in the same way.")

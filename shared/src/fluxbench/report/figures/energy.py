@@ -7,7 +7,7 @@ from typing import Any
 from fluxbench.analysis.groups import Group, is_launch_bound
 from fluxbench.core.formatting import interval, plus_minus
 from fluxbench.records.schema import SUSTAINED, Record
-from fluxbench.report.best_forms import best_forms
+from fluxbench.report.best_forms import best_of_kernels
 from fluxbench.report.figures import Drawing, Rows
 from fluxbench.report.figures.layout import Part, draw_groups, place, prose, ranked_records
 from fluxbench.report.figures.rows import SCALE_PT, far_words, mark_row, near, row_axes, row_layout, scale_x, write_row
@@ -57,7 +57,7 @@ def _part(group: Group) -> Part | None:
     if not known:
         unknown = "Not known: this device has no energy counter, or it was not asked."
         return Part(heading=place(group), strips=lambda layout: [prose(layout, unknown)], notes=[])
-    best = best_forms(group, known)
+    best = best_of_kernels(group, known)
     shown = near(best, lambda record: record.energy_mj or 0.0)
     notes = [
         "Energy by the device's own counter over sustained blocks of this kernel alone, divided by their calls, with "

@@ -11,7 +11,7 @@ from fluxbench.analysis.groups import Group, is_launch_bound, ranking_regime, ti
 from fluxbench.analysis.ranking import Ordering, order
 from fluxbench.core.formatting import interval, listed, number
 from fluxbench.records.schema import Record
-from fluxbench.report.best_forms import best_forms
+from fluxbench.report.best_forms import best_of_kernels
 from fluxbench.report.figures import Drawing, Rows
 from fluxbench.report.figures.curves import COARSE, plain_number, tick_multiples
 from fluxbench.report.figures.layout import Part, axes, draw_groups, fitted, mark_at, place, ranked_records, write_at
@@ -96,7 +96,7 @@ def _rows(group: Group) -> Rows:
 def _part(group: Group) -> Part | None:
     ranked = ranked_records(group)
     kinds, errors = kinds_of_all(ranked), largest_errors(ranked)
-    shown = best_forms(group, _with_error(group, errors))
+    shown = best_of_kernels(group, _with_error(group, errors))
     if not shown:
         return None
     regime = ranking_regime(shown)

@@ -15,7 +15,7 @@ from matplotlib.ticker import FuncFormatter
 from fluxbench.analysis.groups import Group
 from fluxbench.core.formatting import number, percent
 from fluxbench.records.schema import BURST, Record
-from fluxbench.report.best_forms import best_forms
+from fluxbench.report.best_forms import best_of_kernels
 from fluxbench.report.figures import Drawing, Rows
 from fluxbench.report.figures.layout import Part, draw_groups, place, prose, ranked_records, write_at
 from fluxbench.report.figures.rows import SCALE_PT, row_axes, row_layout, write_row
@@ -92,7 +92,7 @@ def _part(group: Group) -> Part | None:
     ]
     if unknown_of := [record.variant for record in records if not _parts(record)]:
         notes.append(f"Not profiled: {', '.join(unknown_of)}.")
-    shown = best_forms(group, known)
+    shown = best_of_kernels(group, known)
     return Part(
         heading=place(group),
         strips=lambda layout: [_calls(layout, shown)],

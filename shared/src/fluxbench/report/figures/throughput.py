@@ -13,7 +13,7 @@ from fluxbench.analysis.groups import Group, is_launch_bound, ranking_regime, th
 from fluxbench.core.formatting import interval, number
 from fluxbench.operations.precision import EXACT, QUANTIZED
 from fluxbench.records.schema import Record
-from fluxbench.report.best_forms import best_forms
+from fluxbench.report.best_forms import best_of_kernels
 from fluxbench.report.figures import Drawing, Rows, rows
 from fluxbench.report.figures.layout import Part, draw_groups, place, ranked_records, write_at
 from fluxbench.report.figures.style import INK
@@ -129,7 +129,7 @@ def _part(group: Group, results: Results, device: _DeviceRates) -> Part | None:
     ]
     if any(map(is_launch_bound, records)):
         notes.append("Rows with h have no interval.")
-    shown = best_forms(group, records)
+    shown = best_of_kernels(group, records)
     exact = next((record for record in shown if _share_of_peak(record, results) and not is_launch_bound(record)), None)
     share = _share_of_peak(exact, results) if exact else None
     return Part(

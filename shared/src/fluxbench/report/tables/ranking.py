@@ -35,8 +35,8 @@ from fluxbench.report.sentences import (
 from fluxbench.report.tables.not_passed import not_passed
 from fluxbench.variants import label
 
-_NO_DIFFERENCE = "No measurable difference (=): {sets}."
-_MANY_TIES = "=: no measurable difference to another of these."
+_NO_DIFFERENCE = "Not measurably apart (=) by a test that is corrected for the number of kernels: {sets}."
+_MANY_TIES = "=: not measurably apart from another of these, by a test that is corrected for the number of kernels."
 
 
 def blocks(results: Results) -> list[Block]:
@@ -79,7 +79,7 @@ def _of_group(group: Group, results: Results) -> Iterator[Block]:
     heads = (f"speed over\n{than}", *shown.heads)
     yield Table(
         columns=[Column("rank"), Column("kernel", left=True), *map(Column, heads)],
-        rows=list(_rows(best, shown.open_row)),
+        rows=[*_rows(best, shown.open_row), *_without_rank(_best_of_rest(group, without, best), shown.open_row)],
         caption=f"{caption} The best form of each exact and quantized kernel, and those of the verdict.",
         notes=[*speed, *_notes(group, places, shown.regime), *filter(None, [_no_rank(without)])],
     )
@@ -151,6 +151,19 @@ def _best(group: Group, places: Mapping[str, Sequence[Ranked]]) -> dict[str, lis
     return {kind: sorted(best[kind], key=_place_and_time) for kind in CLASSES if kind in best}
 
 
+def _best_of_rest(
+    group: Group, without: Mapping[str, Sequence[Ranked]], best: Mapping[str, Sequence[Ranked]]
+) -> dict[str, list[Ranked]]:
+    """Return the best form of each exact and quantized kernel that is too uncertain for a rank in all of its forms."""
+    ranked_too = {place.record.kernel for entries in best.values() for place in entries}
+    found = {}
+    for kind in (EXACT, QUANTIZED):
+        rest = [place for place in without[kind] if place.record.kernel not in ranked_too]
+        chosen = best_of_kernels(group, [place.record for place in rest])
+        found[kind] = [place for place in rest if place.record in chosen]
+    return found
+
+
 def _place_and_time(place: Ranked) -> tuple[int, float]:
     """Return what orders the open table: within a rank the time, which it shows, and not the ratio to a reference."""
     return place.rank, timing_of(place.record).median_ms
@@ -162,7 +175,8 @@ class _Shown:
     def __init__(self, group: Group, rate: str, peak: float | None, regime: str, omitted: Collection[str]) -> None:
         self.regime = regime
         self.baseline = verdict.baseline_of(group, group.longest)
-        self.heads = [f"{regime}\n{what}" for what in ("ms", rate, "of peak")] + ["burst\nms"] * (regime != BURST)
+        of_peak = ["of peak"] * (peak is not None)
+        self.heads = [f"{regime}\n{what}" for what in ("ms", rate, *of_peak)] + ["burst\nms"] * (regime != BURST)
         self._ordering = order(group, group.longest)
         self._rate, self._peak, self._omitted = rate, peak, omitted
 
@@ -171,7 +185,8 @@ class _Shown:
         record, speed = place.record, "-"
         if self.baseline:
             speed = "1×" if record is self.baseline else factor(verdict.speedup(self._ordering, record, self.baseline))
-        cells = (f"{place.rank}{'=' * place.tied:<1}", legend.name(record.variant), speed)
+        rank = "-" if place.uncertain else f"{place.rank}{'=' * place.tied:<1}"
+        cells = (rank, legend.name(record.variant), speed)
         return Row((*cells, *self._times(record, kind, frozenset((SUSTAINED, BURST)))))
 
     def row(self, place: Ranked, kind: str) -> Row:
@@ -190,7 +205,8 @@ class _Shown:
         share_of = self._peak if kind != QUANTIZED or self._rate == "GB/s" else None  # narrow formats have another peak
         yield plus_minus(timing.median_ms, timing.ci95_ms)
         yield number(reached)
-        yield f"{reached / share_of:.1%}" if share_of else "-"
+        if self._peak is not None:
+            yield f"{reached / share_of:.1%}" if share_of else "-"
         if self.regime != BURST:
             time = burst and plus_minus(burst.median_ms, burst.ci95_ms) + legend.of_time(record, BURST, omitted)
             yield time or "-"
