@@ -26,8 +26,7 @@ from fluxbench.operations.attention_training import AttentionTraining
 from fluxbench.operations.protocol import Operation, Tensors
 from fluxbench.operations.workload import Shape, Workload
 
-CPU = torch.device("cpu")
-TRAINING = "attention_training"
+CPU, TRAINING = torch.device("cpu"), "attention_training"
 # Lengths, head_dim, dtype, and whether the call is taken for one too long for a whole reference.
 CALLS = [(128, 16, "float32", False), (512, 64, "float32", False), (512, 64, "bfloat16", False)]
 LONG = [(1024, 64, "float32", True), (1024, 32, "bfloat16", True)]

@@ -49,7 +49,7 @@ class Cache:
     def fastest(self) -> Ranked | None:
         """Of the exact kernels that nothing beats on a contiguous cache the one of the shortest time, if any."""
         group, workload = self.at[0]
-        first = [place for place in ranked(group, workload, EXACT) if not place.uncertain and place.rank == 1]
+        first = [place for place in ranked(group, workload, EXACT) if place.leads]
         return min(first, key=lambda place: timing_of(place.record).median_ms, default=None)
 
 

@@ -42,6 +42,11 @@ class Ranked:
     record: Record
     uncertain: bool = False  # `is_uncertain`, and not measurably apart from all that are not
 
+    @property
+    def leads(self) -> bool:
+        """Whether it has a rank to be shown, and that is 1."""
+        return self.rank == 1 and not self.uncertain
+
 
 class Ordering:
     """Which variants are measurably faster than which at one workload."""

@@ -81,5 +81,10 @@ def _loads(one: Record, other: Record) -> bool:
     """Whether one record is of another way to load the other's kernels; not where a profile does not show them."""
     if not is_another_way(one.variant) or is_another_way(other.variant):
         return False
-    loaded, of_other = ({each.name for each in of.kernels if each.part == "attention"} for of in (one, other))
-    return bool(loaded) and loaded == of_other
+    loaded = attention_kernels(one)
+    return bool(loaded) and loaded == attention_kernels(other)
+
+
+def attention_kernels(record: Record) -> frozenset[str]:
+    """Return the names of a record's attention kernels; none where no profile shows them."""
+    return frozenset(each.name for each in record.kernels if each.part == "attention")

@@ -112,11 +112,10 @@ def of(group: Group, workload: Workload | None = None) -> Verdict:
     ordering = order(group, workload)
     baseline = baseline_of(group, workload)
     exact = unbeaten(group, workload, EXACT, ordering, baseline)
-    # By its times the baseline is beaten, and by no ratio that a reader sees.
-    is_level_by_ratio = bool(exact and baseline and baseline not in exact) and all(
-        speedup(ordering, record, baseline).low <= 1 for record in exact if baseline
-    )
-    exact += [baseline] if baseline and is_level_by_ratio else []
+    is_level_by_ratio = False
+    if exact and baseline and baseline not in exact:  # by its times it is beaten; by no ratio that a reader sees?
+        is_level_by_ratio = all(speedup(ordering, record, baseline).low <= 1 for record in exact)
+        exact += [baseline] * is_level_by_ratio
     level = level_with_first(group, workload, exact, baseline, ordering)
     quantized = _quantized(group, workload, exact[0] if exact else None, ordering)
     is_faster = bool(exact and quantized and ordering.faster(quantized, exact[0]))
@@ -129,7 +128,9 @@ def of(group: Group, workload: Workload | None = None) -> Verdict:
     is_undecided = is_open or bool(exact and baseline and _has_no_rank(group, baseline, workload))
     of_choice = once(level) if len(once(tried)) > 1 and not is_undecided else []
     choice = min(of_choice, key=lambda each: _rather(each.variant, behind), default=None)
-    absent = _absent(group, choice) if choice else {}
+    absent, beaten_at = _absent(group, choice) if choice else {}, 0
+    if choice:
+        beaten_at = behind[choice.variant] - sum(absent.values()) - (is_level_by_ratio and choice is baseline)
 
     def contender(record: Record) -> Contender:
         times = speedup(ordering, record, baseline) if baseline and record is not baseline else None
@@ -145,9 +146,7 @@ def of(group: Group, workload: Workload | None = None) -> Verdict:
         timed=tuple(once([place.record for place in ranked(group, workload, EXACT)])),
         is_undecided=is_undecided,
         choice=choice,
-        beaten_at=behind[choice.variant] - sum(absent.values()) - (is_level_by_ratio and choice is baseline)
-        if choice
-        else 0,
+        beaten_at=beaten_at,
         slower_at=_slower(group, choice.variant, baseline.variant) if choice and baseline else 0,
         absent=absent,
         level_at=len(group.workloads) - behind[baseline.variant] + is_level_by_ratio if baseline else 0,
@@ -230,10 +229,11 @@ def _absent(group: Group, choice: Record) -> Mapping[Status | None, int]:
 
 
 def _unmeasured(group: Group, workload: Workload) -> tuple[str, ...]:
+    """Return what `Verdict.unmeasured` has."""
     here = {record.kernel for record in group.records_at[workload.name].values()}
     places = [place for one in group.workloads for place in ranked(group, one, EXACT)]
-    leading = [place.record.kernel for place in places if place.rank == 1 and not place.uncertain]
-    return tuple(dict.fromkeys(kernel for kernel in leading if kernel not in here))
+    leading = dict.fromkeys(place.record.kernel for place in places if place.leads)
+    return tuple(kernel for kernel in leading if kernel not in here)
 
 
 def _slower(group: Group, variant: str, baseline: str) -> int:

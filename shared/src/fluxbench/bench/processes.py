@@ -82,13 +82,13 @@ class Batch:
                     before = len(self._done(collected, process))
                     request = self._request(collected, process, left)
                     exit_ = run_worker(self.folder, self.environment, request, collected, deadline, worker)
-                    late = collected.is_late(deadline)  # then what it was at is not known to fail
-                    if exit_ is None and not late:
-                        collected.tried.update(request.probe)
-                    elif exit_ and worker and not exit_.wrote and not late:
-                        pool.close()  # it died as it imported: fresh ones write what they import first
-                    elif exit_ and not late:
-                        self._fail(collected, exit_, request, len(self._done(collected, process)) > before)
+                    if not (late := collected.is_late(deadline)):  # else what it was at is not known to fail
+                        if exit_ is None:
+                            collected.tried.update(request.probe)
+                        elif worker and not exit_.wrote:  # as it imported: fresh ones write what they import first
+                            pool.close()
+                        else:
+                            self._fail(collected, exit_, request, len(self._done(collected, process)) > before)
                     if not self.alone:  # else what it lacked memory for has no failure meanwhile
                         collected.keep()
                     if late:

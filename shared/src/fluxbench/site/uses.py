@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fluxbench.analysis.groups import is_launch_bound, is_replayed, ranking_regime, timing_of
-from fluxbench.analysis.unbeaten import LEVEL_WITHIN
+from fluxbench.analysis.unbeaten import LEVEL_WITHIN, attention_kernels
 from fluxbench.analysis.uses import USES, Recommendation, recommendations
 from fluxbench.analysis.verdict import DEFAULT, Contender, Verdict, first_uncompiled, gathering
 from fluxbench.core.formatting import interval, listed, number
@@ -110,18 +110,13 @@ def _called(of: Recommendation, verdict: Verdict) -> str:
     if not named or max(of.called[name] for name in named) < LEVEL_WITHIN * min(of.called.values()):
         return ""
     told = dict.fromkeys((next(iter(of.called)), *named))
-    ran = {_attends_by(record) for record in of.records if record.variant in told}
+    ran = {attention_kernels(record) for record in of.records if record.variant in told}
     if len(ran) == 1 and all(ran):
         return ""
     times = [f"{label(name)} {number(of.called[name])} ms" for name in told]
     return (
         f"As called, without CUDA graphs: {', '.join(times)} (means of launched calls, which differ from run to run)."
     )
-
-
-def _attends_by(record: Record) -> frozenset[str]:
-    """Return the names of a record's attention kernels; none where no profile shows them."""
-    return frozenset(each.name for each in record.kernels if each.part == "attention")
 
 
 def _conditions(of: Recommendation) -> Iterator[str]:
