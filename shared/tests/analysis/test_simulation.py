@@ -76,7 +76,7 @@ def made_up(rng: np.random.Generator, runs: int, of_variant: float = 0.0, of_wor
 
 def test_the_components_of_made_up_runs_are_found() -> None:
     rng = np.random.default_rng(1)
-    found = components(made_up(rng, 2, 0.002, 0.001), [made_up(rng, 6, 0.0005)])
+    found = components([made_up(rng, 2, 0.002, 0.001)], [made_up(rng, 6, 0.0005)])
     assert np.mean(found.process) == pytest.approx(0.001, rel=0.1)
     assert np.mean(found.workload) == pytest.approx(0.0005, rel=0.05)
     assert found.correlation == pytest.approx(0.8, abs=0.03)
@@ -94,12 +94,21 @@ def test_a_variant_counts_that_runs_measured_in_unequally_many_processes() -> No
         dataclasses.replace(run, levels={key: its[:, : 2 + (int(key[1]) + n) % 2] for key, its in run.levels.items()})
         for n, run in enumerate(runs)
     ]
-    found = components(fewer, [])
+    found = components([fewer], [])
     assert len(found.process) == 200
     assert np.mean(found.process) == pytest.approx(0.001, rel=0.1)
     assert found.other_card
     assert found.other_card.variant == pytest.approx(0.002, rel=0.15)
     assert found.other_card.workload == pytest.approx(0.001, rel=0.1)
+
+
+def test_the_first_page_of_a_method_version_leaves_how_far_cards_differ_to_the_pages_before() -> None:
+    rng = np.random.default_rng(2)
+    found = components([made_up(rng, 1), made_up(rng, 6, 0.002)], [])
+    assert np.mean(found.process) == pytest.approx(0.001, rel=0.15)
+    assert len(found.runs) == 1
+    assert found.other_card
+    assert found.other_card.variant == pytest.approx(0.002, rel=0.15)
 
 
 def test_the_published_pages_of_a_target_are_simulated() -> None:

@@ -97,3 +97,11 @@ def test_of_a_busy_cpu_the_scatter_of_its_own_times_counts() -> None:
         over = [time - one for time, one in zip(beside.times, noise, strict=True)]
         found.append(slopes([Beside(beside.times, over)])[0])
     assert np.mean([abs(one.value) <= 2.5 * one.error for one in found]) >= 0.9
+
+
+def test_one_run_alone_tells_the_slope_by_its_processes() -> None:
+    """The first page of a method version has none to be compared with; `make simulate` reads it all the same."""
+    both = drawn(np.random.default_rng(4), 0.2)
+    [slope] = slopes([Beside(both.times[:1], both.over_control[:1])])
+    assert 0 <= slope.value <= 1
+    assert len(slope.beyond(Beside(both.times[:1], both.over_control[:1]))) == 1

@@ -25,7 +25,7 @@ _SCATTER = 0.001  # of a process's mean beyond the control kernel's, at least
 # them have not changed themselves.
 _CHANGED, _SEVERAL = 0.005, 4
 _LEAST_WITHIN = 0.05
-_TWO = 2  # sides of a comparison; of more runs nobody asks for a change
+_TWO = 2  # sides of a comparison; of one run, or of more, nobody asks for a change
 _NORMAL = 1.4826  # standard deviations of a normal distribution in a median absolute deviation
 
 
@@ -73,7 +73,7 @@ _USUAL = Slope(0.6, 0.4)  # of a kernel of which nothing else is known, by six s
 
 
 def slopes(variants: Sequence[Beside]) -> list[Slope]:
-    """Return the slope of each variant, of two sides or of several runs.
+    """Return the slope of each variant, of the two sides of a comparison or of any number of runs.
 
     Where the control kernel's time changed between two sides by more than its processes explain (5%), all variants
     together tell how kernels follow such a change. Where they are too few, what is usual does: a slope from the small
@@ -85,7 +85,7 @@ def slopes(variants: Sequence[Beside]) -> list[Slope]:
 
 
 def _has_changed(one: Beside) -> bool:
-    if len(one.times) > _TWO:
+    if len(one.times) != _TWO:
         return False
     change = effect(*(control.tolist() for _, control in one.sides))
     return change.df > 0 and abs(change.log_ratio) > critical(0.05, change.df) * change.se

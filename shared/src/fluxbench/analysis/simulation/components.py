@@ -66,20 +66,27 @@ class Components:
 
 
 def published(root: Path, target: str, notebook: str) -> Components | None:
-    """Return the components of a target's newest published method version; None where no page has burst times.
+    """Return the components of a target's published pages and sessions; None where no page has burst times.
 
-    Earlier pages of that version count if they have all variants of the newest: one of an upgrade may have few.
+    Processes are those of the pages by the newest page's method version that have all variants of the newest. Runs
+    differ as the newest versions say that have sessions, and pages of several cards.
     """
     reports = root / "reports" / target
-    pages = pages_of(reports, notebook, _beside_control)
+    pages: dict[int, list[Run]] = {}
+    for page in pages_of(reports, notebook, _beside_control):
+        pages.setdefault(_version(page), []).append(page)
     if not pages:
         return None
-    newest = pages[0]
-    version = of_burst(newest.method_version)
-    of_version = [page for page in pages if of_burst(page.method_version) == version]
-    alike = [page for page in of_version if page.levels.keys() >= newest.levels.keys()]
-    sessions = [runs for runs in sessions_of(reports, _beside_control) if of_burst(runs[0].method_version) == version]
-    return components(_normalized(alike), [_normalized(runs) for runs in sessions])
+    sessions = sessions_of(reports, _beside_control)
+    newest = max((_version(runs[0]) for runs in sessions), default=None)
+    return components(
+        [_normalized([page for page in its if page.levels.keys() >= its[0].levels.keys()]) for its in pages.values()],
+        [_normalized(runs) for runs in sessions if _version(runs[0]) == newest],
+    )
+
+
+def _version(run: Run) -> int:
+    return of_burst(run.method_version)
 
 
 def pages_of(reports: Path, notebook: str, levels_of: LevelsOf) -> list[Run]:
@@ -97,8 +104,12 @@ def _folders(reports: Path, notebook: str) -> list[Path]:
     return [reports / notebook / "records", *sorted((reports / notebook / "history").glob("*"), reverse=True)]
 
 
-def components(pages: Sequence[Run], sessions: Sequence[Sequence[Run]]) -> Components:
-    """Return the components of pages whose burst times are taken alike, and of sessions: runs on one card each."""
+def components(alike: Sequence[Sequence[Run]], sessions: Sequence[Sequence[Run]]) -> Components:
+    """Return the components of pages, in groups whose burst times are taken alike, and of sessions: runs on one card.
+
+    Processes are those of the first group; how far cards differ is that of the first one with several.
+    """
+    pages = alike[0]
     common = [key for key in pages[0].levels if all(_alike(page, pages[0], key) for page in pages)]
     parts = [spread([page.levels[key] for page in pages]) for key in common]
     means, rests = (moderated(part) for part in zip(*parts, strict=True))
@@ -111,7 +122,7 @@ def components(pages: Sequence[Run], sessions: Sequence[Sequence[Run]]) -> Compo
         ),
         workload=tuple(math.sqrt(rest.value) for rest in rests),
         same_card=most([between_runs(runs) for runs in sessions]),
-        other_card=between_runs(each) if len(each := by_card(pages)) > 1 else None,
+        other_card=next((between_runs(each) for each in map(by_card, alike) if len(each) > 1), None),
     )
 
 
