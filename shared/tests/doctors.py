@@ -60,6 +60,12 @@ class Machine:
             self.notebook.unlink()
         self.notebook.with_name(name).write_text(text.replace(old, new), encoding="utf-8")
 
+    def installs(self) -> None:
+        """Have a measured environment in the cache."""
+        environment = self.settings.cache / "envs" / "0123456789abcdef"
+        environment.mkdir(parents=True)
+        (environment / "ready").touch()
+
     def examine(self) -> Examination:
         return examine(self.settings)
 

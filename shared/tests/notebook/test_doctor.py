@@ -35,6 +35,7 @@ def lacking(found: Examination) -> str:
 
 
 def test_on_a_healthy_cpu_the_required_variants_run_and_the_others_have_a_reason(machine: Machine) -> None:
+    machine.installs()
     found = machine.examine()
     assert (found.remarks, found.lacking) == ((), ())
     assert running(found) >= {"torch_flash", "torch_flash_copy", "torch_math", "torch_native", "flex"}
@@ -69,6 +70,7 @@ def test_on_a_healthy_gpu_everything_runs_but_what_its_target_excludes(machine: 
 
 
 def test_the_command_prints_text_or_json_and_ends_with_1(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    machine.installs()
     machine.monkeypatch.setattr(Settings, "load", lambda: machine.settings)
     machine.monkeypatch.setenv("FLUXBENCH_WHEELS", "")
     machine.monkeypatch.setenv("UV_FIND_LINKS", "https://user:secret@registry.example/wheels")
@@ -102,6 +104,7 @@ def test_without_a_tool_nothing_runs(machine: Machine, take_away: Callable[[Mach
 
 
 def test_without_a_cpp_compiler_a_cpu_runs_all_but_what_torch_compile_makes_code_of(machine: Machine) -> None:
+    machine.installs()
     machine.lacks_program("g++")
     machine.has_programs("clang++")  # which torch does not look for
     machine.sets(all=True)
@@ -203,17 +206,27 @@ def test_torch_with_cuda_needs_more_until_its_environment_is_there(machine: Mach
     machine.is_a(H200)
     machine.has_free(5)
     assert "12 GB must be free, roughly, to install torch with CUDA for cache (" in lacking(machine.examine())
-    environment = machine.settings.cache / "envs" / "0123456789abcdef"
-    environment.mkdir(parents=True)
-    (environment / "ready").touch()
+    machine.installs()
     found = machine.examine()
     assert (found.lacking, found.environments) == ((), 1)
-    environment.joinpath("ready").unlink()
+    next(machine.settings.cache.glob("envs/*/ready")).unlink()
     machine.uses(torch="2.11.0", numpy="2.5.2", triton="3.6.0", **{"nvidia-cublas": "13.1.0.3"})
     assert machine.examine().lacking == ()
 
 
+def test_a_cpu_is_told_of_torchs_cpu_build_until_its_environment_is_there(machine: Machine) -> None:
+    [sentence] = machine.examine().remarks
+    assert sentence.startswith("torch-2.13.0.txt ")
+    assert "PIP_FIND_LINKS" in sentence
+    machine.is_a(H200)
+    assert machine.examine().remarks == ()
+    machine.is_a(CPU)
+    machine.uses(torch="2.13.0", numpy="2.5.2")
+    assert machine.examine().remarks == ()
+
+
 def test_a_broken_notebook_beside_a_good_one_is_a_remark_and_alone_it_is_lacking(machine: Machine) -> None:
+    machine.installs()
     machine.rewrite('"triton_flash"', '"triton_flush"', name="other.md")
     found = machine.examine()
     [sentence] = found.remarks

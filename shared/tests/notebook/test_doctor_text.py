@@ -22,6 +22,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 def test_without_a_notebook_the_text_is_short_and_says_first_what_is_lacking_then_what_will_run(
     machine: Machine,
 ) -> None:
+    machine.installs()
     machine.rewrite('"triton_flash"', '"triton_flash_tf32"', name="other.md")
     machine.monkeypatch.setenv("FLUXBENCH_ALL", "1")
     lines = machine.examine().text().splitlines()
