@@ -5,7 +5,8 @@ is not fresh; `audit`: a figure is wrong; `doctor`: something is lacking; `site`
 `fleet`: a page is not published).
 2: it could not begin, or records were refused (`add`, `diff`), and nothing was changed; or the system refused
 something, such as space on a disk, and finished cells and all earlier results are kept. 70: an unexpected exception;
-the message names the file with its traceback. 130 or 143: interrupted; finished cells and all earlier results are kept.
+the message names the file with its traceback. 130 or 143: interrupted; finished cells, all earlier results,
+and what whole processes had measured are kept.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
             sys.stdout.flush()  # what it cannot take is refused below, not when the process ends
             return code
         except KeyboardInterrupt:
-            print("\nfluxbench: interrupted; finished cells and all earlier results are kept", file=sys.stderr)
+            print(f"\nfluxbench: interrupted; {output.KEPT}", file=sys.stderr)
             return 130
         except Exception as error:  # noqa: BLE001 - the one place for what nobody foresaw, which keeps the traceback
             sentence = refusal(error) or _not_whole(error)

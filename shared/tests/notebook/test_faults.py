@@ -45,7 +45,7 @@ pathlib.Path("left.txt").write_text("left")
 print("printed: × 2")
 ```
 """
-KEPT = "finished cells and all earlier results are kept"
+KEPT = "finished cells, all earlier results, and what whole processes had measured are kept"
 
 
 def prepare(most_bytes: int) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 _STDOUT, _STDERR = 1, 2
+KEPT = "finished cells, all earlier results, and what whole processes had measured are kept"  # where a build is stopped
 
 
 def printable(text: str) -> str:
@@ -116,7 +117,7 @@ def terminated(number: int, frame: FrameType | None) -> NoReturn:
     """
     signal.signal(number, _again)
     with contextlib.suppress(OSError):
-        os.write(_STDERR, b"\nfluxbench: terminated; finished cells and all earlier results are kept\n")
+        os.write(_STDERR, f"\nfluxbench: terminated; {KEPT}\n".encode())
     sys.exit(128 + number)
 
 
