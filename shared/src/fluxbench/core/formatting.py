@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 
 _WIDE = 0.05  # half an interval over its number above which ± would hide where the interval lies
 _UNKNOWN = 10.0  # times its number, or a tenth, beyond which an end of an interval says nothing
 _ONE = 1.000001  # unit of the last decimal, with room for binary fractions
+_WIDTH = 118  # of a terminal's lines
 
 
 def decimals(value: float, digits: int = 3) -> int:
@@ -90,3 +92,9 @@ def listed(words: Sequence[str]) -> str:
     'normal, flux and peaked'
     """
     return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else "".join(words)
+
+
+def wrapped(line: str) -> str:
+    """Return a line as lines of a terminal, of which all but the first are indented by two more."""
+    indent = " " * (len(line) - len(line.lstrip()) + 2)
+    return textwrap.fill(line, _WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)

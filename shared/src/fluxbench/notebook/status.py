@@ -11,7 +11,7 @@ from pathlib import Path
 from uvnote.parser import CodeCell
 
 from fluxbench.bench.dependencies import measured_variants
-from fluxbench.core.formatting import utc
+from fluxbench.core.formatting import utc, wrapped
 from fluxbench.core.settings import Settings
 from fluxbench.device import detect, targets
 from fluxbench.environments.cell import parse
@@ -60,21 +60,32 @@ class NotebookStatus:
         return json.dumps({**dataclasses.asdict(self), "fresh": self.is_fresh}, indent=1)
 
     def text(self) -> str:
-        """Return it for a person: a line for each cell, for each reason and for each variant."""
+        """Return it for a person: cells of one state and the same reasons together, those that measure first."""
         driver = f", driver {self.driver}" if self.driver else ""
         lines = [f"{self.notebook} on {self.device}{driver} (target {self.target})", ""]
-        names = max(len(cell.cell) for cell in self.cells)
-        states = max(len(cell.state) for cell in self.cells)
+        alike: dict[tuple[str, tuple[str, ...]], list[CellStatus]] = {}
         for cell in self.cells:
-            when = utc(cell.ran_at or "")
-            lines.append(f"{cell.cell:<{names}}  {cell.state:<{states}}  {when}".rstrip())
-            lines += [f"{'':<{names}}    {reason}" for reason in cell.reasons]
-            for variant in cell.variants:
-                counts = ", ".join(f"{count} {status}" for status, count in variant.statuses.items())
-                lines.append(f"{'':<{names}}    {variant.variant:<28} {variant.state:<{states}}  {counts}".rstrip())
+            alike.setdefault((cell.state, cell.reasons), []).append(cell)
+        for (state, reasons), cells in sorted(alike.items(), key=lambda group: not any(c.variants for c in group[1])):
+            lines.append(f"{state}: {', '.join(cell.cell for cell in cells)}")
+            lines += [f"  {reason}" for reason in reasons]
+            lines += [f"    {cell.cell}{_measured(cell)}" for cell in cells if cell.variants]
+            lines.append("")
         count = sum(cell.state != State.FRESH for cell in self.cells)
-        lines += ["", f"{count} of {len(self.cells)} cells are not fresh." if count else "All cells are fresh."]
-        return "\n".join(lines)
+        lines.append(f"{count} of {len(self.cells)} cells are not fresh." if count else "All cells are fresh.")
+        return "\n".join(map(wrapped, lines))
+
+
+def _measured(cell: CellStatus) -> str:
+    """Return when a cell was measured, and its variants by how many workloads have which status."""
+    if cell.ran_at is None:
+        return f": {', '.join(variant.variant for variant in cell.variants)}"
+    by_counts: dict[str, list[str]] = {}
+    for variant in cell.variants:
+        counts = ", ".join(f"{count} {status}" for status, count in variant.statuses.items())
+        by_counts.setdefault(counts or "no record", []).append(variant.variant)
+    found = "; ".join(f"{', '.join(names)}: {counts}" for counts, names in by_counts.items())
+    return f", {utc(cell.ran_at)}. {found}"
 
 
 def status(notebook: Path, settings: Settings) -> NotebookStatus:

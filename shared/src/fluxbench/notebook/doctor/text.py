@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from fluxbench.core.formatting import first
+from fluxbench.core.formatting import first, wrapped
 from fluxbench.device.describe import describe
 
 if TYPE_CHECKING:
     from fluxbench.notebook.doctor.examination import Examination, VariantHere
 
-_WIDTH = 118
 _FEW = 6  # variants that a line names
 _MORE = "`make doctor NOTEBOOK=notebooks/flux.md` lists its variants, workloads and pins, and the tools and folders."
 
@@ -25,7 +23,7 @@ def of(examination: Examination, *, detailed: bool) -> str:
         lines += [*_variants(examination), "", *_details(examination)]
     else:
         lines += [*_notebooks(examination), "", _MORE]
-    return "\n".join(map(_wrapped, lines))
+    return "\n".join(map(wrapped, lines))
 
 
 def _machine(examination: Examination) -> list[str]:
@@ -109,8 +107,3 @@ def _grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     for key, value in pairs:
         groups.setdefault(key, []).append(value)
     return groups
-
-
-def _wrapped(line: str) -> str:
-    indent = " " * (len(line) - len(line.lstrip()) + 2)
-    return textwrap.fill(line, _WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
