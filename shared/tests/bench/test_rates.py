@@ -19,6 +19,7 @@ def before(step, variant=None, workload=None):
     if step == "done" and request["rates"]:
         speed = {"request-0.json": 700.0, "request-1.json": 500.0, "request-2.json": 640.0}
         speed = speed[os.path.basename(request_path)]
+        emit("phase", name="measuring", at=__import__("time").monotonic())
         emit("rates", rates={"matmul_tflops": speed, "matmul_size": 8192, "copy_gb_s": 5 * speed, "event_us": 1.5})
 """
 
@@ -44,6 +45,7 @@ def test_rates_are_medians_over_the_processes(here: Path, tmp_path: Path, monkey
     assert (found["matmul_tflops"], found["copy_gb_s"], found["event_us"]) == (640.0, 3200.0, 1.5)
     assert (found["copy_gb_s_low"], found["copy_gb_s_high"]) == (2500.0, 3500.0)
     assert repr(found["matmul_size"]) == "8192"
+    assert [name for name, begin, end in found["phases"] if begin <= end] == ["environment", *["measuring"] * 3]
     assert "reason" not in found
 
 

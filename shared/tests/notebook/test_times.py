@@ -69,6 +69,16 @@ def test_the_last_build_is_summed_up_by_cell_and_as_a_whole(built: Machine) -> N
     assert last == "The device was being measured for 60% of the wall time, and busy for 45%."
 
 
+def test_a_cell_that_measures_the_devices_rates_counts_too(built: Machine) -> None:
+    document = load(built.notebook)
+    spans = (Span(cell="first", measures=True, begin_s=100.0, end_s=160.0),)
+    times.write(document, Build(begin_s=100.0, end_s=160.0, spans=spans))
+    rates = built.good("first").folder / "rates.json"
+    rates.write_text('{"copy_gb_s": 1.5, "phases": [["measuring", 110, 130]]}', encoding="utf-8")
+    [share], page = times.read(document)
+    assert (share.by_kind_s["measuring"], page.by_kind_s["measuring"], page.busy_s) == (20.0, 20.0, None)
+
+
 def test_phases_of_another_run_and_damaged_ones_do_not_count(built: Machine) -> None:
     document = load(built.notebook)
     spans = tuple(Span(cell=cell, measures=True, begin_s=100.0, end_s=160.0) for cell in ("first", "second"))

@@ -184,6 +184,11 @@ class Collected:
         self._phase = None
 
     @property
+    def phases_in_files(self) -> list[tuple[str, float, float]]:
+        """The phases to the millisecond."""
+        return [(name, round(begin, 3), round(end, 3)) for name, begin, end in self.phases]
+
+    @property
     def waited_s(self) -> float:
         """How long workers have waited for the device, so far."""
         return sum(end - begin for name, begin, end in self.phases if name == "waiting")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import statistics
+import time
 from pathlib import Path
 
 from fluxbench.bench import dependencies
@@ -27,24 +28,30 @@ FILE = "rates.json"
 def measure_rates(cell: Cell, settings: Settings, started: float) -> None:
     """Write `rates.json`: medians over the processes (see `timing.device_rates`), or a `reason` why there are none.
 
-    Of the copy, `copy_gb_s_low` and `_high` are the smallest and the largest rate of a process.
+    Of the copy, `copy_gb_s_low` and `_high` are the smallest and the largest rate of a process. `phases` are what the
+    processes did when, as in the samples of other cells.
     """
-    device = detect.detect()
+    device, collected = detect.detect(), Collected(until=settings.until)
     try:
-        found: dict[str, object] = {**_rates(cell, device, settings, deadline_of(started, settings))}
+        found: dict[str, object] = {**_rates(cell, device, settings, collected, deadline_of(started, settings))}
     except SetupError as error:
         found = {"reason": str(error)}
-    found |= {"processes": PROCESSES, "fingerprint": dict(dependencies.of(cell, device, settings))}
+    found |= {
+        "phases": collected.phases_in_files,
+        "processes": PROCESSES,
+        "fingerprint": dict(dependencies.of(cell, device, settings)),
+    }
     write_text(Path(FILE), json.dumps(found, indent=1) + "\n")
 
 
-def _rates(cell: Cell, device: Device, settings: Settings, deadline: float) -> dict[str, float]:
-    collected = Collected(until=settings.until)
+def _rates(cell: Cell, device: Device, settings: Settings, collected: Collected, deadline: float) -> dict[str, float]:
     if collected.is_late(deadline):
         raise SetupError(collected.out_of_time)
+    began = time.monotonic()
     environment = environments.prepare(
         cell.packages, targets.of(device, settings.root, cell.notebook), settings, cell.lock
     )
+    collected.phases.append(("environment", began, time.monotonic()))
     request = Request(
         device=device.worker_kind,
         workloads=(),

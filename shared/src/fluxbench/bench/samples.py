@@ -48,14 +48,14 @@ def to_json(collected: Collected, references_failed: Sequence[Failed] = ()) -> s
     of_build = [trial.timed for trial in collected.trials if trial.timed.began >= collected.resumed_at]
     measuring_s = sum(timed.took_s for timed in of_build)
     busy_s = sum(timed.busy_s for timed in of_build)
-    phases = [[name, round(begin, 3), round(end, 3)] for name, begin, end in collected.phases]
     failed = [
         {name: getattr(each, name) for name in ("variant", "workload", "status", "reason")}
         for each in references_failed
     ]
     lacked = [{name: getattr(each, name) for name in ("variant", "workload", "reason")} for each in collected.lacked]
     head = (
-        f'{{"schema": 2, "busy_s": {busy_s:.3f}, "measuring_s": {measuring_s:.3f}, "phases": {json.dumps(phases)},\n'
+        f'{{"schema": 2, "busy_s": {busy_s:.3f}, "measuring_s": {measuring_s:.3f}, "phases": '
+        f"{json.dumps(collected.phases_in_files)},\n"
         f'"references_failed": {json.dumps(failed)},\n"memory_lacked": {json.dumps(lacked)},\n"series": [\n'
     )
     return head + ",\n".join(lines) + "\n]}\n"

@@ -124,10 +124,11 @@ def _edges(
 def _phases(store: Store, span: Span) -> _Phases:
     """Return what a cell did in this run; nothing where its last good result is of another one."""
     result = store.last_good(span.cell)
+    if result is None:
+        return _Phases()
+    samples = result.folder / f"{span.cell}.samples.json.gz"
     try:
-        read = (
-            files.read_json(result.folder / f"{span.cell}.samples.json.gz", _Phases, "phases") if result else _Phases()
-        )
+        read = files.read_json(samples if samples.exists() else result.folder / "rates.json", _Phases, "phases")
     except (OSError, RecordError):
         return _Phases()
     inside = all(span.begin_s <= begin <= end <= span.end_s for _, begin, end in read.phases)
