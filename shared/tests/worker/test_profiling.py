@@ -17,6 +17,7 @@ from fluxbench.operations.protocol import Attention, Bound
 from fluxbench.operations.shapes import AttentionCall
 from fluxbench.timing import profiler
 from fluxbench.timing.profiler import KernelTimes
+from fluxbench.variants.forms import FormedVariant
 from fluxbench.worker import profiling
 from fluxbench.worker.request import Effort, Request
 from fluxbench.worker.worker import Worker
@@ -124,6 +125,36 @@ def test_calls_are_built_again_where_their_process_holds_some_workloads_at_a_tim
     seen = given(monkeypatch, load, **asked, process=1, thorough_in=0)
     assert ("made_up", "tiny") in profiled(seen)
     assert len(loaded) == loads
+
+
+def test_what_its_first_calls_record_is_not_profiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was compiled for a kept call may be forgotten by then: its first calls would be unlike those that count."""
+    made: list[str] = []
+    profile_call, emit = profiling.profile_call, Worker.emit
+
+    def load(call: AttentionCall) -> Attention:
+        attend = honest(call)
+
+        def noted(*tensors: Any) -> Any:
+            made.append("call")
+            return attend(*tensors)
+
+        return noted
+
+    def profiles(*given: Any) -> Any:
+        made.append("profile")
+        return profile_call(*given)
+
+    def emits(self: Worker, event: str, **fields: Any) -> None:
+        made.append(event)
+        emit(self, event, **fields)
+
+    monkeypatch.setattr(FormedVariant, "first_calls", 3)
+    monkeypatch.setattr(profiling, "profile_call", profiles)
+    monkeypatch.setattr(Worker, "emit", emits)
+    given(monkeypatch, load, variants=("made_up",), process=1, thorough_in=0)
+    began = made.index("profiling")
+    assert [one for one in made[began : made.index("profile", began)] if one == "call"] == ["call"] * 3
 
 
 def failing_once(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
