@@ -130,7 +130,7 @@ def test_calls_are_built_again_where_their_process_holds_some_workloads_at_a_tim
 def test_what_its_first_calls_record_is_not_profiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was compiled for a kept call may be forgotten by then: its first calls would be unlike those that count."""
     made: list[str] = []
-    profile_call, emit = profiling.profile_call, Worker.emit
+    profile_call, emit = profiler.profile_call, Worker.emit
 
     def load(call: AttentionCall) -> Attention:
         attend = honest(call)
