@@ -5,8 +5,8 @@ is not fresh; `audit`: a figure is wrong; `doctor`: something is lacking; `site`
 `fleet`: a page is not published).
 2: it could not begin, or records were refused (`add`, `diff`), and nothing was changed; or the system refused
 something, such as space on a disk, and finished cells and all earlier results are kept. 70: an unexpected exception;
-the message names the file with its traceback. 130 or 143: interrupted; finished cells, all earlier results,
-and what whole processes had measured are kept.
+the message names the file with its traceback. 130 or 143: interrupted; finished cells and all earlier results
+are kept, and of most other cells what finished processes had measured.
 """
 
 from __future__ import annotations

@@ -214,13 +214,18 @@ def test_torch_with_cuda_needs_more_until_its_environment_is_there(machine: Mach
     assert machine.examine().lacking == ()
 
 
-def test_a_cpu_is_told_of_torchs_cpu_build_until_its_environment_is_there(machine: Machine) -> None:
+def test_a_cpu_is_told_of_torchs_cpu_build_where_that_would_be_used(machine: Machine) -> None:
     [sentence] = machine.examine().remarks
-    assert sentence.startswith("torch-2.13.0.txt ")
-    assert "PIP_FIND_LINKS" in sentence
+    assert sentence.startswith("torch-2.13.0.txt brings CUDA, ")
+    assert "torch-2.13.0+cpu.txt is used where a folder that PIP_FIND_LINKS names has its wheel" in sentence
     machine.is_a(H200)
     assert machine.examine().remarks == ()
+    machine.is_a(dataclasses.replace(CPU, note="its driver does not answer"))
+    assert machine.examine().remarks == ("its driver does not answer",)
     machine.is_a(CPU)
+    machine.sets(torch="2.15.0")  # whose lock is the only one
+    assert machine.examine().remarks == ()
+    machine.sets(torch=None)
     machine.uses(torch="2.13.0", numpy="2.5.2")
     assert machine.examine().remarks == ()
 

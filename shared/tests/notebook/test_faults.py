@@ -45,7 +45,7 @@ pathlib.Path("left.txt").write_text("left")
 print("printed: × 2")
 ```
 """
-KEPT = "finished cells, all earlier results, and what whole processes had measured are kept"
+KEPT = "finished cells and all earlier results are kept, and of most other cells what finished processes had measured"
 
 
 def prepare(most_bytes: int) -> None:

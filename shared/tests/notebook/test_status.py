@@ -12,6 +12,7 @@ from fakes import REPOSITORY
 from notebooks import ALL, DRIVER, NEWER, Capture, Machine, listing
 from sample_records import record
 
+from fluxbench.notebook.status import CellStatus, NotebookStatus, VariantStatus
 from fluxbench.notebook.store import Result
 from fluxbench.records import files
 from fluxbench.records.status import Status
@@ -42,6 +43,48 @@ def test_after_a_build_all_is_fresh_and_before_it_nothing_was_run(machine: Machi
     out = capsys.readouterr().out
     assert out.startswith(f"made_up.md on NVIDIA Made Up, driver {DRIVER} (target made-up)\n")
     assert out.endswith("\nAll cells are fresh.\n")
+
+
+def test_the_text_has_cells_that_are_alike_together_and_variants_by_what_they_gave() -> None:
+    def cell(
+        name: str, state: str, reasons: tuple[str, ...], hour: int | None, **statuses: dict[str, int]
+    ) -> CellStatus:
+        variants = tuple(VariantStatus(variant=one, state=state, statuses=of) for one, of in statuses.items())
+        ran_at = None if hour is None else f"2026-11-29T0{hour}:00:00+00:00"
+        return CellStatus(cell=name, state=state, reasons=reasons, ran_at=ran_at, variants=variants)
+
+    changed, needs = ("driver 1 -> 2", "torch 1 -> 2"), ("it needs sdpa, which is stale",)
+    cells = (
+        cell("answer", "stale", needs, 5),
+        cell(
+            "sdpa", "stale", changed, 1, math={"PASSED": 3}, cudnn={"UNSUPPORTED": 3}, flash={"PASSED": 3}, efficient={}
+        ),
+        cell("ranking", "stale", needs, 6),
+        cell("flex", "stale", changed, 2, flex={"PASSED": 2, "TIMEOUT": 1}),
+        cell("rates", "stale", changed, 3),
+        cell("te", "not run", ("it was never run here",), None, te_fused={}),
+    )
+    found = NotebookStatus(notebook="flux.md", target="h200", device="NVIDIA H200", driver="2", cells=cells)
+    assert found.text().splitlines() == [
+        "flux.md on NVIDIA H200, driver 2 (target h200)",
+        "",
+        "stale: sdpa, flex, rates",
+        "  driver 1 -> 2",
+        "  torch 1 -> 2",
+        "      sdpa, 2026-11-29 01:00:00 UTC. math, flash: 3 PASSED; cudnn: 3 UNSUPPORTED; efficient: no record",
+        "      flex, 2026-11-29 02:00:00 UTC. flex: 2 PASSED, 1 TIMEOUT",
+        "      rates, 2026-11-29 03:00:00 UTC",
+        "",
+        "not run: te",
+        "  it was never run here",
+        "      te: te_fused",
+        "",
+        "stale: answer, ranking",
+        "  it needs sdpa, which is stale",
+        "      2026-11-29 05:00:00 UTC to 2026-11-29 06:00:00 UTC",
+        "",
+        "6 of 6 cells are not fresh.",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 _STDOUT, _STDERR = 1, 2
-KEPT = "finished cells, all earlier results, and what whole processes had measured are kept"  # where a build is stopped
+# Where a build is stopped; of the certificate's trials and the device's rates nothing is kept.
+KEPT = "finished cells and all earlier results are kept, and of most other cells what finished processes had measured"
 
 
 def printable(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from fluxbench.environments.cell import parse
 from fluxbench.notebook.document import load
 from fluxbench.notebook.freshness import Freshness, State, check
 from fluxbench.notebook.store import Store
+
+_INDENT = " " * 6  # of what a cell was when it ran; a reason that is wrapped has less
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +63,7 @@ class NotebookStatus:
         return json.dumps({**dataclasses.asdict(self), "fresh": self.is_fresh}, indent=1)
 
     def text(self) -> str:
-        """Return it for a person: cells of one state and the same reasons together, those that measure first."""
+        """Return it for a person: cells of one state and the same reasons together, groups with variants first."""
         driver = f", driver {self.driver}" if self.driver else ""
         lines = [f"{self.notebook} on {self.device}{driver} (target {self.target})", ""]
         alike: dict[tuple[str, tuple[str, ...]], list[CellStatus]] = {}
@@ -69,11 +72,20 @@ class NotebookStatus:
         for (state, reasons), cells in sorted(alike.items(), key=lambda group: not any(c.variants for c in group[1])):
             lines.append(f"{state}: {', '.join(cell.cell for cell in cells)}")
             lines += [f"  {reason}" for reason in reasons]
-            lines += [f"    {cell.cell}{_measured(cell)}" for cell in cells if cell.variants]
-            lines.append("")
+            lines += [f"{_INDENT}{cell.cell}{_measured(cell)}" for cell in cells if cell.variants]
+            lines += [*_others(cells), ""]
         count = sum(cell.state != State.FRESH for cell in self.cells)
         lines.append(f"{count} of {len(self.cells)} cells are not fresh." if count else "All cells are fresh.")
         return "\n".join(map(wrapped, lines))
+
+
+def _others(cells: Sequence[CellStatus]) -> Iterator[str]:
+    """Yield when those of some cells were run that have no variants, with their names where others have some."""
+    others = [cell for cell in cells if not cell.variants]
+    if times := sorted(cell.ran_at for cell in others if cell.ran_at):
+        names = "" if len(others) == len(cells) else f"{', '.join(cell.cell for cell in others)}, "
+        until = f" to {utc(times[-1])}" if times[-1] != times[0] else ""
+        yield f"{_INDENT}{names}{utc(times[0])}{until}"
 
 
 def _measured(cell: CellStatus) -> str:

@@ -26,7 +26,7 @@ _KIND_OF = {"environment": "importing", "preparing": "checking", "probing": "che
 _MOST_BYTES = 1 << 26
 _COLUMNS = (
     "The page counts each moment once, in the leftmost column of its cells. "
-    "busy: seconds of measured calls on the device."
+    "busy: seconds of measured calls on the device, but for its own rates."
 )
 
 
@@ -48,7 +48,10 @@ class Build(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Phases(msgspec.Struct, frozen=True):
-    """What of a cell's samples is read: what its processes did when, and how long the device was busy with it."""
+    """What of a cell's samples or rates is read: what its processes did when, and how long the device was busy.
+
+    Of rates the latter is not known.
+    """
 
     phases: tuple[tuple[str, float, float], ...] = ()  # name, begin_s, end_s
     busy_s: float | None = None

@@ -68,8 +68,9 @@ class Components:
 def published(root: Path, target: str, notebook: str) -> Components | None:
     """Return the components of a target's published pages and sessions; None where no page has burst times.
 
-    Processes are those of the pages by the newest page's method version that have all variants of the newest. Runs
-    differ as the newest versions say that have sessions, and pages of several cards.
+    Processes are those of the pages by the newest page's method version that have all variants of the newest. How far
+    runs differ is taken from the newest version that has sessions, how far cards differ from the newest one that has
+    pages of several.
     """
     reports = root / "reports" / target
     pages: dict[int, list[Run]] = {}

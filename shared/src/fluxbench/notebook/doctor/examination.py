@@ -116,10 +116,12 @@ def examine(settings: Settings, notebook: Path | None = None) -> Examination:
     compiling = [name for name in variants.NAMES if needs_compiler(name) and not unsupported(name, device, workloads)]
     if compiler.problem and compiler.problem not in missed and compiling:
         remarks.append(f"{compiler.problem}; these need it: {', '.join(compiling)}")
-    if lock and brings_cuda and cells and not ready and device.worker_kind == "cpu":
+    of_cpu = next((file for file in target.locks if "+cpu" in file), None)
+    is_cpu = device.worker_kind == "cpu" and not device.note  # of a GPU whose driver is silent that is to be mended
+    if lock and brings_cuda and cells and not ready and is_cpu and of_cpu and not settings.torch:
         remarks.append(
-            f"{lock.split()[0]} brings CUDA, gigabytes that a CPU has no use for; offer PyTorch's CPU build in a "
-            "folder that PIP_FIND_LINKS names, see environment/README.md"
+            f"{lock.split()[0]} brings CUDA, gigabytes that a CPU has no use for; {of_cpu} is used where a folder that "
+            "PIP_FIND_LINKS names has its wheel, see environment/README.md"
         )
     nothing = [] if notebook else [f"a notebook of {settings.root / 'notebooks'} must measure something, got none"]
     tables = tomllib.loads((settings.root / "environment" / "targets.toml").read_text(encoding="utf-8"))
