@@ -30,16 +30,8 @@ def summary(comparison: Comparison) -> list[str]:
         sentences = [*_changes(comparison)]
     else:
         sentences = [f"Nothing was compared: {_counted(_clause(row.note) for row in rows if row.note)}."]
-    if ended := comparison.status_changed:
-        changed: dict[str, list[str]] = {}
-        for row in ended:
-            if row.note:
-                changed.setdefault(f"{row.note.before} before, now {row.note.after}", []).append(label(comparison, row))
-        each = "; ".join(
-            f"{what}: {first([*dict.fromkeys(names)], _NAMED)} ({_plural(len(names), 'row')})"
-            for what, names in changed.items()
-        )
-        sentences.append(f"Status changed: {each}.")
+    if comparison.status_changed:
+        sentences.append(f"Status changed: {'; '.join(_status_changes(comparison))}.")
     sentences += map(_outlying, comparison.outlying[:_NAMED])
     if (more := len(comparison.outlying) - _NAMED) > 0:
         sentences.append(f"{more} more process{'es are' if more > 1 else ' is'} excluded in the same way.")
@@ -52,6 +44,16 @@ def summary(comparison: Comparison) -> list[str]:
     if comparison.compared:
         sentences.append(f"Without a change, {_between(comparison)}.")
     return [*sentences, f"{_plural(len(rows), 'row')}: {', '.join(counts) or 'none'}."]
+
+
+def _status_changes(comparison: Comparison) -> Iterator[str]:
+    """Yield what became of which status, with the variants and how many rows."""
+    changed: dict[str, list[str]] = {}
+    for row in comparison.status_changed:
+        if row.note:
+            changed.setdefault(f"{row.note.before} before, now {row.note.after}", []).append(label(comparison, row))
+    for what, names in changed.items():
+        yield f"{what}: {first([*dict.fromkeys(names)], _NAMED)} ({_plural(len(names), 'row')})"
 
 
 def differences(comparison: Comparison) -> list[str]:

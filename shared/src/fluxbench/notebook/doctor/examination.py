@@ -16,6 +16,7 @@ from fluxbench import variants
 from fluxbench.core.settings import Settings
 from fluxbench.device import detect, nvidia, targets
 from fluxbench.device.model import Device
+from fluxbench.device.targets import Target
 from fluxbench.environments import prepare
 from fluxbench.notebook.doctor import disk, notebooks, text
 from fluxbench.notebook.doctor.disk import Place
@@ -107,8 +108,9 @@ def examine(settings: Settings, notebook: Path | None = None) -> Examination:
             looked = look(own, notebooks.workloads(own, device, settings)[0])
             by_notebook[path.name] = tuple(found for found in looked if found.notebooks)
     ready = len(list((settings.cache / "envs").glob("*/ready")))
-    brings_cuda = lock and sys.platform == "linux" and any(name.startswith("nvidia-") for name in packages)
-    places = tuple(disk.places(settings, uv.path, disk.TORCH_GB if brings_cuda and not ready else disk.SOME_GB))
+    brings_cuda = sys.platform == "linux" and any(name.startswith("nvidia-") for name in packages)
+    installs_cuda = lock and brings_cuda and not ready
+    places = tuple(disk.places(settings, uv.path, disk.TORCH_GB if installs_cuda else disk.SOME_GB))
     missed = _missed(here, stops)
     others = nvidia.other_processes(device)
     remarks = [device.note, *(broken if cells else ()), git.problem]
@@ -116,13 +118,8 @@ def examine(settings: Settings, notebook: Path | None = None) -> Examination:
     compiling = [name for name in variants.NAMES if needs_compiler(name) and not unsupported(name, device, workloads)]
     if compiler.problem and compiler.problem not in missed and compiling:
         remarks.append(f"{compiler.problem}; these need it: {', '.join(compiling)}")
-    of_cpu = next((file for file in target.locks if "+cpu" in file), None)
-    is_cpu = device.worker_kind == "cpu" and not device.note  # of a GPU whose driver is silent that is to be mended
-    if lock and brings_cuda and cells and not ready and is_cpu and of_cpu and not settings.torch:
-        remarks.append(
-            f"{lock.split()[0]} brings CUDA, gigabytes that a CPU has no use for; {of_cpu} is used where a folder that "
-            "PIP_FIND_LINKS names has its wheel, see environment/README.md"
-        )
+    if lock and installs_cuda and cells:
+        remarks.append(_useless_cuda(lock, device, target, settings))
     nothing = [] if notebook else [f"a notebook of {settings.root / 'notebooks'} must measure something, got none"]
     tables = tomllib.loads((settings.root / "environment" / "targets.toml").read_text(encoding="utf-8"))
     return Examination(
@@ -148,6 +145,18 @@ def examine(settings: Settings, notebook: Path | None = None) -> Examination:
             *disk.lacking(places),
         ),
         by_notebook=by_notebook,
+    )
+
+
+def _useless_cuda(lock: str, device: Device, target: Target, settings: Settings) -> str | None:
+    """Return that a lock brings CUDA to a CPU, and which one would not; None where none of its target would be used."""
+    of_cpu = next((file for file in target.locks if "+cpu" in file), None)
+    is_gpu = device.worker_kind != "cpu" or device.note  # one whose driver is silent, which is to be mended
+    if is_gpu or settings.torch or not of_cpu:
+        return None
+    return (
+        f"{lock.split()[0]} brings CUDA, gigabytes that a CPU has no use for; {of_cpu} is used where a folder that "
+        "PIP_FIND_LINKS names has its wheel, see environment/README.md"
     )
 
 
