@@ -23,14 +23,19 @@ def levels(pairs: Sequence[tuple[Samples, Samples]]) -> list[Level]:
     It is the logarithm of their ratio: of each process the median over rounds, then the mean of these. Medians, because
     a program that runs for a part of a round hits one side alone, by any factor. The rounds give a process's median the
     variance W, and the medians have the variance B. What B exceeds W by is the processes' part, C on average over the
-    variants: the variance of one process is W + max(0, C, B - W), with Satterthwaite's degrees of freedom, as in
-    `stats.intervals`. Of a single round in all it is infinite. The reference, whose samples are beside themselves, has
-    `ordering.REFERENCE`. Raises `ValueError` where `quotients` does.
+    variants whose B are at most ten times their median: the variance of one process is W + max(0, C, B - W), with
+    Satterthwaite's degrees of freedom, as in `stats.intervals`. Of a single round in all it is infinite. The reference,
+    whose samples are beside themselves, has `ordering.REFERENCE`. Raises `ValueError` where `quotients` does.
     """
     spreads = [None if own is beside else _spread(own, beside) for own, beside in pairs]
-    several = [each for each in spreads if each and each.processes > 1]
-    excess = fmean(each.between - each.within.value for each in several) if several else 0.0
-    common = Variance(max(0.0, excess), sum(each.processes - 1 for each in several))
+    several = [each for each in spreads if each and each.between.df]
+    alike = [
+        each
+        for each, is_far in zip(several, variances.far_out([each.between for each in several]), strict=True)
+        if not is_far
+    ]
+    excess = fmean(each.between.value - each.within.value for each in alike) if alike else 0.0
+    common = Variance(max(0.0, excess), sum(each.between.df for each in alike))
     return [_level(each, common) if each else REFERENCE for each in spreads]
 
 
@@ -39,7 +44,7 @@ class _Spread:
     log: float
     processes: int
     within: Variance  # W; without degrees of freedom where each process has one round
-    between: float  # B
+    between: Variance  # B; without degrees of freedom of a single process
 
 
 def _spread(samples: Samples, reference: Samples) -> _Spread:
@@ -52,7 +57,7 @@ def _spread(samples: Samples, reference: Samples) -> _Spread:
         log=fmean(middles),
         processes=len(middles),
         within=Variance(whole.value / max(1, len(parts)), whole.df),
-        between=variance(middles) if len(middles) > 1 else 0.0,
+        between=variances.of(middles),
     )
 
 
@@ -64,7 +69,7 @@ def _of_median(logs: Sequence[float]) -> float:
 def _level(of: _Spread, common: Variance) -> Level:
     if of.processes == 1 and not of.within.value:
         return Level(of.log, math.inf, 1.0)
-    own = of.between - of.within.value
-    beyond = Variance(own, of.processes - 1) if own > common.value else common
+    own = of.between.value - of.within.value
+    beyond = Variance(own, of.between.df) if own > common.value else common
     whole = variances.total([of.within, beyond])
     return Level(of.log, whole.value / of.processes, max(1.0, whole.df))
