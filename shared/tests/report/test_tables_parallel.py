@@ -56,7 +56,7 @@ def test_steps_that_the_host_launches_too_slowly_do_not_widen_the_intervals_of_o
 def test_the_step_on_one_gpu_is_one_row_however_many_hosts_it_is_measured_beside() -> None:
     four = [step("alone", 182.0, 4), step("both", 52.0, 4)]
     rows = rows_of(table_of(parallel.blocks(results(ALONE, ULYSSES, *four)), "A step alone"))
-    assert [(row[1], row[2]) for row in rows] == [("alone", "1"), ("Ulysses", "2"), ("Ulysses and ring", "4")]
+    assert [(row[1], row[2]) for row in rows] == [("alone", "1"), ("Ulysses", "2"), ("Ulysses with ring", "4")]
     assert rows[-1][4].startswith("3.50")  # over the one of its own processes
     assert "Run on 2 and 4 GPUs of one host." in words(parallel.blocks(results(ALONE, ULYSSES, *four))[:1])
 
@@ -74,7 +74,7 @@ def test_one_block_of_a_model_is_not_given_as_the_model() -> None:
     block = [record("torch_cudnn", sets.by_name()[f"wan-720p-{way}-of-2"], ms, ci=0.0005, reference_ms=180.0)
              for way, ms in times.items()]  # fmt: skip
     [said] = [words([one]) for one in parallel.blocks(results(*block))[:1]]
-    assert "one block of Wan 2.1 with 75,600 image tokens takes 100 ms on 2 by ring" in said
+    assert "One block of Wan 2.1 with 75,600 image tokens takes 100 ms on 2 by ring" in said
 
 
 def test_ways_that_may_be_as_fast_are_named_together_and_no_speedup_is_that_is_hardly_known() -> None:

@@ -119,7 +119,7 @@ def test_a_backend_that_diffusers_has_not_is_found() -> None:
         ("torch_cudnn_compile_d", "pip install torch==2.11.0"),
         ("flash_attn_2", "pip install torch==2.11.0\npip install --no-build-isolation flash-attn==2.8.3.post2"),
         ("flex_flash", 'pip install torch==2.11.0 "flash-attn-4[cu13]==4.0.0b36" nvidia-cutlass-dsl==4.8.1'),
-        ("triton_flash", "pip install torch==2.11.0 triton==3.6.0\npip install ./shared"),
+        ("triton_flash", "pip install torch==2.11.0 triton==3.6.0\npip install --no-deps ./shared"),
         (
             "te_flash",
             "pip install torch==2.11.0\n"

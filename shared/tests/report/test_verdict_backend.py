@@ -7,13 +7,18 @@ from typing import Any
 import pytest
 from sample_records import record
 
+from fluxbench.operations import sets
 from fluxbench.records.schema import Record
 from fluxbench.report import verdict
 
 STEP = "flux1-2048px-step"
+LENGTHS = sets.sets()["flux1-1024px"]
 DEFAULT = record("torch_native")
-NONE = "Of the {} kernels measured here as backends of diffusers 0.42 none is measurably faster than {}."
-HUB = "Other builds, of the Hugging Face hub by the package kernels; not measured here:"
+NONE = "Of the {} kernels that diffusers 0.42 calls as they were measured here none is measurably faster than {}."
+HUB = (
+    "Other builds, which diffusers loads from the Hugging Face hub, and which were not measured here "
+    "With the package kernels:"
+)
 GLUON = record("gluon_flash", sustained_ms=0.7)
 
 
@@ -49,7 +54,7 @@ def test_a_kernel_that_diffusers_calls_otherwise_than_it_was_measured_does_not_c
     """diffusers copies q, k and v before cuDNN's kernel, and compiles no attention by itself."""
     cudnn = [record("torch_cudnn", sustained_ms=0.8), record("torch_cudnn_copy", sustained_ms=1.2)]
     compiled = record("torch_flash_compile_d", sustained_ms=0.8)
-    assert beside(DEFAULT, GLUON, *cudnn, compiled)[0].startswith("Of the 2 kernels measured here")
+    assert beside(DEFAULT, GLUON, *cudnn, compiled)[0].startswith("Of the 2 kernels that diffusers")
 
 
 def test_a_kernel_with_a_backend_that_is_the_fastest_has_no_other_beside_it() -> None:
@@ -102,3 +107,17 @@ def test_of_training_the_lines_and_what_to_install_are_shown_and_nothing_of_diff
     assert shown[1].startswith("Install:\n    pip install torch==2.9.0")
     assert len(shown) == 3
     assert "diffusers" not in "".join(shown)
+
+
+def test_a_choice_that_is_not_the_first_says_why_and_a_build_without_a_backend_says_so() -> None:
+    default = [record("torch_native", workload) for workload in LENGTHS]
+    third = [
+        record("flash_attn_3", workload, 0.8, versions={"torch": "2.9.0", "fa3-fwd": "0.0.3"}) for workload in LENGTHS
+    ]
+    fourth = [record("flash_attn_4", workload, 0.9) for workload in LENGTHS[:-1]]
+    records = *default, *third, *fourth, record("flash_attn_4", LENGTHS[-1], 0.799)
+    use, note, install, *_ = [block.text() for block in verdict.blocks(records, "X")][2:]
+    assert use.startswith("Use FlashAttention-3, unbeaten at all lengths:\n")
+    added = 'the lines under "How to use FlashAttention-3" add one'
+    assert note == f"diffusers 0.42 has no backend for this build; {added}."
+    assert install.endswith("pip install torch==2.9.0 fa3-fwd==0.0.3")

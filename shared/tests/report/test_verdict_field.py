@@ -74,6 +74,10 @@ def test_where_one_kernel_alone_was_compiled_the_first_of_the_others_is_named_to
     assert said(DEFAULT, compiled, record("triton_flash", sustained_ms=1.1)).endswith(
         " No other kernel was measured compiled; of those not compiled none is measurably faster."
     )
+    layer = [record(name, "llama3-8b-layer", ms) for name, ms in (("torch_native", 1.0), ("triton_flash", 0.9))]
+    assert said(*layer, record("torch_native_compile_d", "llama3-8b-layer", 0.7)).endswith(
+        " comes first, 11% faster. Compiling a layer also fuses its norms and rotary embedding."
+    )
     both = record("triton_flash_compile_d", sustained_ms=0.9)
     for others in ([both], [record("triton_flash", sustained_ms=0.6)], []):
         assert "compiled; of those" not in said(DEFAULT, compiled, *others)
@@ -120,7 +124,7 @@ def test_kernels_that_tie_with_a_reference_that_stands_in_have_no_gain_over_it()
 def test_where_one_exact_kernel_alone_is_tried_there_is_no_choice_and_none_is_advised() -> None:
     rounded = record("torch_eager", sustained_ms=0.5, precision_class="rounded")
     assert said(record(), rounded).startswith(
-        "No choice of kernels: FlashAttention-2 (SDPA) is the only exact one that is measured here. Eager"
+        "No choice of kernels: FlashAttention-2 (SDPA) is the only exact one that is measured at this workload. Eager"
     )
     for alone in (record(), record("torch_math"), DEFAULT):
         assert not [text for text in shown_of(alone) if text.startswith(("Use ", "How to"))]

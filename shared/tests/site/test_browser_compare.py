@@ -166,7 +166,7 @@ def test_signs_power_limits_cards_and_an_unknown_target_are_told(browser: Browse
         browser.open(f"{address}/compare.html")
         assert [row[5].rpartition("] ")[2] for row in browser.run(ROWS)] == ["c", "[2.99, 3.02]", "ch"]
         assert "power limits differ (500 W, 700 W)" in browser.run(notes)
-        assert "rows are of 2 cards. Two cards of one model may differ by 1 to 2%." in browser.run(notes)
+        assert "rows are of 2 cards. Times on two cards of one model may differ by 3%." in browser.run(notes)
         assert "a (h: launch-bound)" in browser.run("return document.getElementById('chart').textContent")
         browser.open(f"{address}/compare.html#variant=a&variant=b")
         browser.driver.refresh()

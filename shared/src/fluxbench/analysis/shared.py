@@ -18,7 +18,7 @@ from fluxbench.stats.intervals import Estimate, mean_ratios
 
 OPERATION = "shared_step"
 ALONE = "alone"
-WAYS = {ALONE: "alone", "ulysses": "Ulysses", "ring": "ring", "both": "Ulysses and ring"}
+WAYS = {ALONE: "alone", "ulysses": "Ulysses", "ring": "ring", "both": "Ulysses with ring"}
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,12 @@ def level_with_first(
 
 def once(records: Sequence[Record]) -> list[Record]:
     """Return the records without those of another way to load the kernels of one of them."""
-    return [record for record in records if not any(_loads(record, other) for other in records)]
+    return [record for record in records if original(record, records) is None]
+
+
+def original(record: Record, others: Sequence[Record]) -> Record | None:
+    """Return the one of others whose kernels a record loads in another way; None where there is none."""
+    return next((other for other in others if _loads(record, other)), None)
 
 
 def _loads(one: Record, other: Record) -> bool:

@@ -72,8 +72,8 @@ class Verdict:
 
     @property
     def shown(self) -> tuple[Contender, ...]:
-        """The exact kernels, the baseline, the one that rounds more and the quantized one, each once."""
-        rows = [*self.exact]
+        """The named kernels, the baseline, the one that rounds more and the quantized one, each once."""
+        rows = [*self.named]
         if self.baseline and all(row.record is not self.baseline for row in rows):
             rows.append(Contender(record=self.baseline, speedup=None))
         return (*rows, *filter(None, (self.rounding, self.quantized)))
@@ -89,6 +89,18 @@ class Verdict:
         """The unsure kernels, each once, without those that are named as exact."""
         named = once([*(one.record for one in self.exact), *self.unsure])
         return tuple(record for record in self.unsure if record in named)
+
+    @property
+    def beaten_once(self) -> tuple[Workload, list[Record]] | None:
+        """The workload at which the choice is beaten, where there is one, and the kernels that nothing beats there."""
+        if self.choice is None or self.beaten_at != 1:
+            return None
+        name, beaten = self.choice.variant, []
+        for one in self.group.workloads:
+            places = ranked(self.group, one, EXACT)
+            if any(place.record.variant == name and place.rank > 1 for place in places):
+                beaten.append((one, once(unbeaten(self.group, one, EXACT, order(self.group, one)))))
+        return beaten[0] if len(beaten) == 1 else None
 
     @property
     def is_compared(self) -> bool:

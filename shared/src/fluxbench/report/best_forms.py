@@ -1,4 +1,7 @@
-"""Which form stands for a kernel, where each has one row."""
+"""Which form stands for a kernel, where each has one row.
+
+A kernel that is loaded in another way has none of its own: `analysis.unbeaten.once`.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Iterable
 
 from fluxbench.analysis.groups import Group, not_launch_bound, reference_variant, timing_of
 from fluxbench.analysis.ranking import order
+from fluxbench.analysis.unbeaten import once
 from fluxbench.records.schema import Record
 from fluxbench.variants.forms import simplicity
 
@@ -23,7 +27,7 @@ def best_forms(group: Group, records: Iterable[Record]) -> list[Record]:
 def best_of_kernels(group: Group, records: Iterable[Record]) -> list[Record]:
     """Return the `best_form` of each kernel, the reference's too, in their order; all are of one workload."""
     kernels: dict[str, list[Record]] = {}
-    for record in (records := list(records)):
+    for record in (records := once(list(records))):
         kernels.setdefault(record.kernel, []).append(record)
     chosen = {best_form(group, forms).variant for forms in kernels.values()}
     return [record for record in records if record.variant in chosen]

@@ -20,6 +20,7 @@ from fluxbench.report.verdict_words import at_length, caption, counted, gain_ove
 from fluxbench.variants import label
 from fluxbench.variants.forms import COPY
 
+_HUB = "Other builds, which diffusers loads from the Hugging Face hub, and which were not measured here"
 MOST = 6  # other groups whose verdicts stand one after the other
 
 
@@ -86,8 +87,8 @@ def _use(verdict: Verdict) -> list[Block]:
             what = f"{name}, in" if is_step else "In"
             shown.append(Code(chosen.diffusers.lines, f"{what} diffusers {usage.DIFFUSERS}"))
         elif chosen.diffusers.note:
-            fold = " Its lines below add one." if chosen.diffusers.lines else ""
-            shown.append(Paragraph(f"No diffusers {usage.DIFFUSERS} backend for this build.{fold}"))
+            added = f'; the lines under "{usage.title(chosen)}" add one' if chosen.diffusers.lines else ""
+            shown.append(Paragraph(f"diffusers {usage.DIFFUSERS} has no backend for this build{added}."))
         if chosen.install and chosen.variant != DEFAULT:
             shown.append(Code(chosen.install, "Install"))
         if not chosen.diffusers.backend:
@@ -117,7 +118,7 @@ def _with_backend(verdict: Verdict) -> list[Block]:
         shown.append(Paragraph(f"The fastest with a backend in diffusers {usage.DIFFUSERS} is {lines.label}, {gain}."))
         shown.append(Code(lines.diffusers.lines, f"In diffusers {usage.DIFFUSERS}: {lines.label}"))
     elif own:
-        which = f"Of the {len(own) + 1} kernels measured here as backends of diffusers {usage.DIFFUSERS} none"
+        which = f"Of the {len(own) + 1} kernels that diffusers {usage.DIFFUSERS} calls as they were measured here none"
         by_itself = ", which diffusers takes by itself" if baseline.variant == DEFAULT else ""
         shown.append(Paragraph(f"{which} is measurably faster than {baseline_name(baseline)}{by_itself}."))
     known = {lines.diffusers.backend for _, lines in used if lines}
@@ -127,9 +128,7 @@ def _with_backend(verdict: Verdict) -> list[Block]:
         if lines.hub and lines.hub not in known
     ]
     if hub:
-        shown.append(
-            Code("\n".join(hub), "Other builds, of the Hugging Face hub by the package kernels; not measured here")
-        )
+        shown.append(Fold(_HUB, [Code("\n".join(hub), "With the package kernels")]))
     return shown
 
 

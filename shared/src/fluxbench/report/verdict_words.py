@@ -9,6 +9,7 @@ from fluxbench.analysis.failures import missing_libraries
 from fluxbench.analysis.groups import Group, is_replayed, ranking_regime
 from fluxbench.analysis.launching import is_launching
 from fluxbench.analysis.ranking import is_vague
+from fluxbench.analysis.unbeaten import original
 from fluxbench.analysis.verdict import DEFAULT, Verdict
 from fluxbench.core.formatting import listed, reason
 from fluxbench.operations.words import describe
@@ -56,7 +57,13 @@ def caption(verdict: Verdict, device_name: str) -> str:
     ranking = ranking_regime(row.record for row in verdict.shown)
     regime = "under sustained load" if ranking == SUSTAINED else "in burst"
     regime += ", replayed as CUDA graphs" * all(is_replayed(row.record, ranking) for row in verdict.shown)
-    return f"{what} {regime}, 95% intervals: {device_name}, {describe(verdict.workload, parts=False)}."
+    exact = [one.record for one in verdict.exact]
+    loaded = [
+        f" {label(record.variant)} is {label(other.variant)}, loaded in another way."
+        for record in exact
+        if (other := original(record, exact))
+    ]
+    return f"{what} {regime}, 95% intervals: {device_name}, {describe(verdict.workload, parts=False)}.{''.join(loaded)}"
 
 
 def _exact(verdict: Verdict) -> str:
@@ -64,7 +71,7 @@ def _exact(verdict: Verdict) -> str:
     if not exact:
         return "No exact kernel has a time here; the table of what did not pass says why."
     if verdict.tried == 1:
-        return f"No choice of kernels: {_names(exact)} is the only exact one that is measured here."
+        return f"No choice of kernels: {_names(exact)} is the only exact one that is measured at this workload."
     unsure_too = verdict.named_unsure
     if verdict.is_undecided:
         return _undecided(verdict, [*exact, *unsure_too])
@@ -140,7 +147,9 @@ def _uncompiled(verdict: Verdict) -> str:
     gain = "none is measurably faster"
     if first.speedup:
         gain = f"{label(first.record.variant)} comes first, {_gain([first.speedup])}"
-    return f"No other kernel was measured compiled; of those not compiled {gain}."
+    fuses = " Compiling a layer also fuses its norms and rotary embedding."
+    is_layer = verdict.workload.operation.startswith("layer")
+    return f"No other kernel was measured compiled; of those not compiled {gain}.{fuses * is_layer}"
 
 
 def _no_gain(verdict: Verdict) -> str:
@@ -186,16 +195,35 @@ def _elsewhere(verdict: Verdict) -> str:
         return ""
     every, choice = _lengths(verdict.group), label(verdict.choice.variant)
     baseline = baseline_name(verdict.baseline) if verdict.baseline else ""
-    is_beaten_by_others = verdict.beaten_at > verdict.slower_at
+    others = verdict.beaten_at if verdict.beaten_at > verdict.slower_at else 0
     has_gain = all(one.speedup for one in verdict.exact)
     is_level_elsewhere = has_gain and not verdict.slower_at and verdict.level_at > sum(verdict.absent.values())
-    clauses = (
-        (verdict.level_at * is_level_elsewhere, "no exact kernel is measurably faster"),
-        (verdict.slower_at, f"{choice} is measurably slower than {baseline}"),
-        (verdict.beaten_at * is_beaten_by_others, f"another exact kernel or form is faster than {choice}"),
-        *((count, f"{choice} {_without_time(status)}") for status, count in verdict.absent.items()),
+
+    def at(number: int, what: str) -> str:
+        return f"At {number} of the {every} {what}." if number else ""
+
+    return " ".join(
+        filter(
+            None,
+            [
+                at(verdict.level_at * is_level_elsewhere, "no exact kernel is measurably faster"),
+                at(verdict.slower_at, f"{choice} is measurably slower than {baseline}"),
+                _beaten_once(verdict) or at(others, f"another exact kernel or form is faster than {choice}"),
+                *(at(count, f"{choice} {_without_time(status)}") for status, count in verdict.absent.items()),
+            ],
+        )
     )
-    return " ".join(f"At {number} of the {every} {what}." for number, what in clauses if number)
+
+
+def _beaten_once(verdict: Verdict) -> str:
+    """Return which kernels are faster than the choice where they are so at one length alone."""
+    found = verdict.beaten_once
+    if found is None or verdict.choice is None or verdict.slower_at:
+        return ""
+    workload, records = found
+    be = "is" if len(records) == 1 else "are"
+    at = f"{workload.x:,} {verdict.group.axis}"
+    return f"At {at} {_names(records)} {be} faster than {label(verdict.choice.variant)}."
 
 
 def _rounding(verdict: Verdict) -> str:

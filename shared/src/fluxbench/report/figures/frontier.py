@@ -43,7 +43,8 @@ def draw(results: Results) -> Drawing | None:
         name="frontier",
         title=f"Error of each kernel against its {ranking_regime(results.records)} time",
         header=HEADER,
-        caption="Low and left is better; the kernels in bold are those that no other beats in both time and error.",
+        caption="Low and left is better; no other kernel beats a bold one in time and error. Quantized kernels may err "
+        "far more on other inputs, see Correctness.",
         part_of=_part,
         rows_of=_rows,
     )

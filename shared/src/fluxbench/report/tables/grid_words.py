@@ -17,7 +17,8 @@ from fluxbench.variants import label
 CALLED = (
     "Without CUDA graphs a program gets the time as called. It depends on the host, and is the mean of three processes "
     "without an interval, so no winner as called is named at a shape: read how often an implementation has the "
-    "shortest time."
+    "shortest time. A call of a backend that PyTorch does not choose by itself enters `sdpa_kernel`, as in diffusers, "
+    "which is part of this time."
 )
 _NAMED = 3  # tied implementations that a row names before it counts the rest
 _NINE_TENTHS_OF = 20  # values at least, of which the lowest and the highest twentieth are left out
@@ -123,7 +124,7 @@ def _shapes(points: Sequence[Point]) -> str:
 
 def _more(firsts: Counter[str], ties: int) -> str:
     others = firsts.total() - firsts.most_common(1)[0][1]
-    parts = [f"another at {others}"] if others else []
+    parts = [f"{'another' if others == 1 else 'others'} at {others}"] if others else []
     parts += [f"and {ties} {'has' if ties == 1 else 'have'} no winner"] if ties else []
     return "".join(f", {part}" for part in parts)
 

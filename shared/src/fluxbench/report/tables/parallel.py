@@ -96,7 +96,7 @@ def _gain(of_model: Sequence[SharedRecord], what: str) -> str:
     tied = f"; {listed(list(others))} {'is' if len(others) == 1 else 'are'} level with it" if others else ""
     how = f"on {best.gpus} by {WAYS[best.way]} ({label(best.record.variant)})"
     took = number(timing_of(best.record).median_ms)
-    return f"{name} takes {took} ms {how}, {interval} times as fast as on one {what}{tied}."
+    return f"{capitalized(name)} takes {took} ms {how}, {interval} times as fast as on one {what}{tied}."
 
 
 def _overlap(one: SharedRecord, other: SharedRecord) -> bool:

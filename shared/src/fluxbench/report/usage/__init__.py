@@ -80,9 +80,14 @@ def blocks(records: Iterable[Record]) -> list[Block]:
     """
     used = {record.variant: (record, usage) for record in records if (usage := of(record))}
     return [
-        Fold(f"How to use {usage.label}", tuple(_blocks(usage, is_step=record.workload.operation == MODEL_STEP)))
+        Fold(title(usage), tuple(_blocks(usage, is_step=record.workload.operation == MODEL_STEP)))
         for record, usage in used.values()
     ]
+
+
+def title(usage: Usage) -> str:
+    """Return the title of the fold with all lines of a variant."""
+    return f"How to use {usage.label}"
 
 
 def _blocks(usage: Usage, *, is_step: bool) -> list[Block]:

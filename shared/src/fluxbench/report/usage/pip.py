@@ -11,7 +11,7 @@ from fluxbench.report.usage.lines import Lines
 _VERSION = re.compile(r"\d[0-9A-Za-z.!_-]*(\+[0-9A-Za-z.]+)?")
 # Distributions that no registry has from a version on.
 _UNPUBLISHED = {"flash-attn-3": "0", "sageattention": "2"}
-_CHECKOUT = "pip install ./shared"
+_CHECKOUT = "pip install --no-deps ./shared"
 
 
 def commands(of: Lines, packages: Sequence[str], versions: Mapping[str, str]) -> tuple[str, str]:
@@ -40,7 +40,9 @@ def commands(of: Lines, packages: Sequence[str], versions: Mapping[str, str]) ->
     typed += [f"pip install --no-build-isolation {' '.join(built)}"] if built else []
     if of.checkout:
         typed.append(_CHECKOUT)
-        notes.append("The last line installs fluxbench from a checkout of its repository.")
+        notes.append(
+            "The last line installs fluxbench, in a clone of its repository; its kernels need torch and Triton alone."
+        )
     return "\n".join(typed), " ".join(notes)
 
 

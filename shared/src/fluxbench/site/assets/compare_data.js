@@ -135,7 +135,7 @@ function cautions(shown, regime) {
     if (card !== "none") cards.set(device, (cards.get(device) ?? new Set()).add(card));
   }
   for (const [device, values] of cards) {
-    if (values.size > 1) sentences.push(`${device}: rows are of ${values.size} cards. Two cards of one model may differ by 1 to 2%.`);
+    if (values.size > 1) sentences.push(`${device}: rows are of ${values.size} cards. Times on two cards of one model may differ by 3%.`);
   }
   for (const [device, values] of limits) {
     if (values.size > 1) {
