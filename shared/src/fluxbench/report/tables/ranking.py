@@ -137,7 +137,7 @@ def _no_rank(without: Mapping[str, Sequence[Ranked]]) -> str:
 def _best(group: Group, places: Mapping[str, Sequence[Ranked]]) -> dict[str, list[Ranked]]:
     """Return the best form of each kernel, exact and quantized, and the kernels of the verdict in their forms."""
     found = verdict.of(group)
-    fastest = {contender.record.kernel: contender.record for contender in found.exact}
+    fastest = {contender.record.kernel: contender.record for contender in found.named}
     base = [found.baseline] if found.baseline else []
     best: dict[str, list[Ranked]] = {}
     for kind in (EXACT, QUANTIZED):
