@@ -71,6 +71,13 @@ def test_implementations_that_tie_as_fastest_are_marked_and_counted_apart() -> N
     assert rows_of(table_of(shown, "The fastest implementation"))[0][1].rstrip() == "flash_attn_4 ="
 
 
+def test_all_that_are_the_fastest_at_some_layer_are_named() -> None:
+    others = [THEIRS[f"{name}-1x4096-32x128-layer-training"] for name in ("fused", "separate")]
+    at_others = [timed(name, one, ms) for one in others for name, ms in (("torch_math", 4.0), ("flex", 1.0))]
+    said = words(layers.blocks(results(*SLOW, *FAST, *at_others)))
+    assert "FlexAttention is measurably the fastest at 2 of 3 layers; FlashAttention-4 is at 1. The" in said
+
+
 def test_a_layer_that_is_wrong_in_one_pass_has_no_place_in_it() -> None:
     wrong = record("flash_attn_4", BACKWARD, status=Status.INCORRECT, regimes=[BURST])
     shown = layers.blocks(results(*SLOW, *NATIVE, *FAST[:2], wrong))

@@ -14,6 +14,7 @@ from fluxbench.operations import sets
 from fluxbench.operations.workload import Workload
 from fluxbench.records.schema import BURST, SUSTAINED, Cupti, Flag, Record, Telemetry
 from fluxbench.records.status import FlagKind, Status
+from fluxbench.report.blocks import Fold
 from fluxbench.report.flags import all_words
 from fluxbench.report.tables.state import blocks
 
@@ -216,3 +217,13 @@ def test_rows_in_another_state_than_their_regime_are_counted() -> None:
     assert of_burst in said
     assert "In 1 of 3 rows the speed did not settle in a process or more." in said
     assert "half or more" not in words(blocks(results(record())))
+
+
+def test_of_many_groups_those_after_the_first_ones_fold() -> None:
+    names = [f"flux1-{size}px-t512" for size in (128, 256, 512, 768, 1024, 1536, 2048)]
+    found = blocks(results(*(record(workload=name) for name in (*names, "flux2-1024px-t512"))))
+    *_, last = found
+    assert isinstance(last, Fold)
+    assert last.title == "The same for 2 other groups of workloads"
+    assert sum("State of the device" in each.title for each in found if isinstance(each, Fold)) == 6
+    assert sum("State of the device" in each.title for each in last.blocks if isinstance(each, Fold)) == 2

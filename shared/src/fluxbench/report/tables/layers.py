@@ -26,7 +26,7 @@ _IN_ORDER = (TOTAL, *(which for which in PASSES.values() if which != TOTAL))  # 
 OPEN = 4  # layers whose tables are open; those of today's models come first
 _UNDER, _OVER = " <", " >"
 _OF_SUM = (
-    "Total / sum: the time of both passes in one call over the sum of the two timed alone. < marks one under 1, > one "
+    "The time of both passes in one call over the sum of the two timed alone. < marks one under 1, > one "
     "over 1, with the whole interval. Somewhat under 1 is usual: what the forward pass wrote is still in the cache."
 )
 
@@ -39,7 +39,8 @@ def blocks(results: Results) -> list[Block]:
     every = [_of_layer(layer) for layer in found]
     folded = [Fold(f"The other {len(every) - OPEN} layers", every[OPEN:])] if len(every) > OPEN else []
     of_layers = [record for record in results.records if record.workload.operation in PASSES]
-    return [Paragraph(_lead(found)), _fastest(found), *every[:OPEN], *folded, *not_passed(of_layers)]
+    of_sum = Fold("Total / sum in the tables of layers", [Paragraph(_OF_SUM)])
+    return [Paragraph(_lead(found)), _fastest(found), of_sum, *every[:OPEN], *folded, *not_passed(of_layers)]
 
 
 def rows(results: Results) -> Rows:
@@ -60,7 +61,7 @@ def rows(results: Results) -> Rows:
 
 
 def _lead(found: Sequence[Layer]) -> str:
-    """Return which implementation is fastest at most layers in one call of both passes, and by how much."""
+    """Return which implementations are fastest in one call of both passes, at how many layers, and by how much."""
     unbeaten = [first for layer in found if (first := layer.unbeaten(TOTAL))]
     if not unbeaten:
         return "Nothing passed both passes, so nothing is fastest."
@@ -74,9 +75,10 @@ def _lead(found: Sequence[Layer]) -> str:
     ]
     gain = f" The fastest of a layer is {_span(estimates)} as fast as unfused attention." if estimates else ""
     ties = f", and ties as fastest at {tied[variant]}" if tied[variant] else ""
+    others = "".join(f"; {label(name)} is at {times}" for name, times in alone.most_common() if name != variant)
     return (
         f"Forward and backward in one call: {label(variant)} is measurably the fastest at {alone[variant]} of "
-        f"{count(len(unbeaten), 'layer')}{ties}.{gain}"
+        f"{count(len(unbeaten), 'layer')}{ties}{others}.{gain}"
     )
 
 
@@ -109,7 +111,7 @@ def _of_layer(layer: Layer) -> Table:
         regime = next(iter(timed[0].timings))
         measured = f"{statistic(timed, regime)} time per call, {regime}; {conditions(timed, regime)}"
         speed = f"Speed: how many times as fast as {label(EAGER)}"
-        notes = [f"{capitalized(measured)}. {speed}. {capitalized(INTERVALS)}.", _OF_SUM]
+        notes = [f"{capitalized(measured)}. {speed}. {capitalized(INTERVALS)}."]
     body = [_row(layer, variant) for variant in _by_total(layer)]
     return Table(columns, body, f"{layer.name}: {describe(layer.workload)}", notes)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from fluxbench.report.results import Results
 from fluxbench.report.sentences import PRECISION, conditions, shape, title
 from fluxbench.report.tables.flagged import flagged
 
+_OPEN = 6  # groups that stand one after the other
 _UNKNOWN = "-"
 _Cell = Callable[[Record], str | None]  # None: unknown
 
@@ -37,12 +39,17 @@ class _Column:
 
 
 def blocks(results: Results) -> list[Block]:
-    """Return the device's state and a call's cost at each group's longest workload, and all flags."""
+    """Return the device's state and a call's cost at each group's longest workload, and all flags.
+
+    Of many groups those after the first ones are in a fold.
+    """
     on_cpu = results.device.kind == "cpu"
     found = groups(results.records)
     could_run = [group for group in found if any(each.status is not Status.UNSUPPORTED for each in group.records)]
-    every_group = could_run or found
-    return [b for group in every_group for b in _of_group(group, on_cpu)] or [Paragraph("There are no records.")]
+    of_groups = [[*_of_group(group, on_cpu)] for group in could_run or found]
+    first, rest = ([*itertools.chain(*some)] for some in (of_groups[:_OPEN], of_groups[_OPEN:]))
+    folded = [Fold(f"The same for {len(of_groups) - _OPEN} other groups of workloads", rest)] if rest else []
+    return [*first, *folded] or [Paragraph("There are no records.")]
 
 
 def _of_group(group: Group, on_cpu: bool) -> Iterator[Block]:
