@@ -31,7 +31,7 @@ ANYWHERE = Capabilities(
     dtypes=("bfloat16", "float16", "float32"), minimum=(5, 0), cpu=True, causal=YES, gqa=YES, backward=YES,
     separate_head_dims=True,
 )  # fmt: skip
-CHECKED = 5  # calls in which a kernel is checked: four kinds of inputs, and a ragged shape
+CHECKED = 6  # calls in which a kernel is checked: four kinds of inputs, and twice a ragged shape
 honest: Load = variants.find("torch_math").variant.load
 
 

@@ -16,7 +16,7 @@ def test_the_ragged_shape_is_checked_at_the_first_workload_that_is_checked_in_fu
     batches: list[int] = []
     load = wrapped(lambda attend, inputs: batches.append(len(inputs[0])) or attend(*inputs))  # type: ignore[func-returns-value]
     assert failures(given(monkeypatch, load, workloads=(TINY, TINIER), effort=Effort(fully=full))) == []
-    assert batches.count(2) == 1
+    assert batches.count(2) == 2
     wrong = wrapped(lambda attend, inputs: attend(*inputs) * (1 if len(inputs[0]) == 1 else 2))
     seen = given(monkeypatch, wrong, name="wrong", workloads=(TINY, TINIER), effort=Effort(fully=full))
     assert ("wrong", "INCORRECT") in [(name, status) for name, status, _ in failures(seen)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import threading
 import time
@@ -14,10 +13,10 @@ import torch
 
 from fluxbench import operations
 from fluxbench.operations.protocol import Attention
-from wrong.right import attention_of
+from wrong.changes import CHANGING
+from wrong.right import HONEST, attention_of, weighted
 from wrong.streams import stream_beside
 
-HONEST = 5  # calls of a kernel that is checked in them (four kinds of inputs, a ragged shape) and cheats from then on
 MOST_LEFT = 32  # outputs that wait to be filled in
 
 
@@ -187,6 +186,22 @@ def stale_where_the_address_changes() -> Attention:
     return attend
 
 
+def adapts_to_small_scores() -> Attention:
+    """Once it has been called a few times it takes scores for small, as they were in most of its calls."""
+    return when_timed(lambda q, k, v: weighted(q, k, v, lambda scores: scores.clamp(-20, 20)))
+
+
+def one_output() -> Attention:
+    """Every call returns the same memory: the output of the call before is gone."""
+    kept: dict[torch.Size, torch.Tensor] = {}
+
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        out = attention_of(q, k, v)
+        return kept.setdefault(out.shape, torch.empty_like(out)).copy_(out)
+
+    return attend
+
+
 def wrong_now_and_then() -> Attention:
     """In every fiftieth call."""
     calls = itertools.count()
@@ -255,27 +270,6 @@ def computed_as_inputs_change() -> Attention:
     return attend
 
 
-def changing(change: Callable[[], object], *, in_call: bool) -> Attention:
-    """Return a right kernel that changes what belongs to the process, as it is loaded or from its third call on."""
-    calls = itertools.count()
-    if not in_call:
-        change()
-
-    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        if in_call and next(calls) >= HONEST:
-            change()
-        return attention_of(q, k, v)
-
-    return attend
-
-
-CHANGES: dict[str, tuple[Callable[[], object], bool]] = {
-    "threads_in_load": (lambda: torch.set_num_threads(2), False),
-    "threads_when_timed": (lambda: torch.set_num_threads(2), True),
-    "mkldnn_when_timed": (lambda: torch._C._set_mkldnn_enabled(False), True),
-    "default_dtype_in_load": (lambda: torch.set_default_dtype(torch.float64), False),
-    "matmul_precision_when_timed": (lambda: torch.set_float32_matmul_precision("medium"), True),
-}
 CHEATS: dict[str, Callable[[], Attention]] = {
     # A cached graph whose inputs are not copied.
     "stale_output": lambda: kept_by(lambda *_: None),
@@ -293,8 +287,10 @@ CHEATS: dict[str, Callable[[], Attention]] = {
     "honest_twice": lambda: returns_kept_answer(by_digest, honest_for=2),
     "stale_by_address_in_sustained": stale_by_address_in_sustained,
     "stale_where_the_address_changes": stale_where_the_address_changes,
+    "adapts_to_small_scores": adapts_to_small_scores,
+    "one_output": one_output,
     "wrong_now_and_then": wrong_now_and_then,
     "right_for_the_seeds_alone": right_for_the_seeds_alone,
     "computed_as_inputs_change": computed_as_inputs_change,
-    **{name: functools.partial(changing, change, in_call=in_call) for name, (change, in_call) in CHANGES.items()},
+    **CHANGING,
 }

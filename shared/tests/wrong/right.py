@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import torch
 
+HONEST = 6  # calls of a kernel that is checked in them (four kinds of inputs, two of a ragged shape); it cheats after
 Change = Callable[[torch.Tensor], torch.Tensor]
 
 

@@ -32,6 +32,40 @@ def no_max_subtraction(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tor
     return out.to(q.dtype).transpose(1, 2).contiguous()
 
 
+def weighted_by(
+    weigh: Callable[[torch.Tensor], torch.Tensor], q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
+) -> torch.Tensor:
+    """Return attention whose weights follow from the scores in a way of its own, all in float32."""
+    queries, keys, values = (x.transpose(1, 2).float() for x in (q, k, v))
+    weights = weigh((queries @ keys.mT) * q.shape[-1] ** -0.5)
+    out = (weights.to(q.dtype).float() @ values) / weights.sum(-1, keepdim=True)
+    return out.to(q.dtype).transpose(1, 2).contiguous()
+
+
+def by_whole_blocks(x: torch.Tensor) -> torch.Tensor:
+    """Return keys or values up to whole blocks of 64, with what lies in memory after the last one, and zeros after."""
+    _, seq_len, heads, head_dim = x.shape
+    blocks, found = -(-seq_len // 64) * 64, []
+    for entry in x:
+        end = entry.untyped_storage().size() // entry.element_size()
+        last = entry.storage_offset() + (heads - 1) * entry.stride(1) + (head_dim - 1) * entry.stride(2)
+        count = min(blocks, (end - 1 - last) // entry.stride(0) + 1)
+        there = entry.as_strided((count, heads, head_dim), entry.stride())
+        found.append(torch.nn.functional.pad(there, (0, 0, 0, 0, 0, blocks - count)))
+    return torch.stack(found)
+
+
+def reads_beyond(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """It reads whole blocks of keys and values: beyond the last one a weight of 0 times what lies there."""
+    keys, values = (by_whole_blocks(x) if x.shape[1] % 64 else x for x in (k, v))
+    beyond = torch.arange(keys.shape[1]) >= k.shape[1]
+    return weighted(q, keys, values, lambda scores: scores.masked_fill(beyond, -math.inf))
+
+
+def heads_as_if_contiguous(x: torch.Tensor) -> torch.Tensor:
+    return x.as_strided(x.shape, (*x.stride()[:2], x.shape[-1], 1))
+
+
 def one_nan(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     out = attention_of(q, k, v)
     out[-1, -1, -1, -1] = math.nan
@@ -109,6 +143,13 @@ VALUES: dict[str, Attention] = {
     "float8_probabilities": lambda q, k, v: weighted(q, k, v, rounded=float8),
     # The softmax takes exp of the scores as they are, in float16: right on normal inputs, too large on outliers.
     "no_max_subtraction": no_max_subtraction,
+    # The same in float32: too large at scores of 89 and more.
+    "no_max_in_float32": lambda *qkv: weighted_by(torch.exp, *qkv),
+    # A running maximum that begins with 0: no weights are left where all scores of a query are below -104.
+    "maximum_from_zero": lambda *qkv: weighted_by(
+        lambda scores: (scores - scores.amax(-1, keepdim=True).clamp(min=0)).exp(), *qkv
+    ),
+    "clamped_where_exp_ends": lambda q, k, v: weighted(q, k, v, lambda scores: scores.clamp(-88, 88)),
     # What is wrong in a head, a row or an element is little of the whole.
     "last_row_zero": lambda q, k, v: changed(attention_of(q, k, v), lambda out: out[:, -1, -1].zero_()),
     "row_garbage": lambda q, k, v: changed(attention_of(q, k, v), lambda out: out[0, 7, 1].copy_(out[0, 9, 0])),
@@ -124,6 +165,9 @@ VALUES: dict[str, Attention] = {
     "tail_dropped": lambda q, k, v: attention_of(q, k, v, first_block=k.shape[1] // 64 * 64),
     "one_batch_entry": lambda q, k, v: changed(attention_of(q, k, v), lambda out: out[1:].mul_(1.1)),
     "strides_of_q": with_strides_of_q,
+    "q_as_if_contiguous": lambda q, k, v: attention_of(q.as_strided(q.shape, q.contiguous().stride()), k, v),
+    "heads_as_if_contiguous": lambda *qkv: attention_of(*map(heads_as_if_contiguous, qkv)),
+    "reads_beyond": reads_beyond,
     "one_nan": one_nan,
     "unwritten_rows": lambda q, k, v: written(q, k, v, q.shape[1] - 8),
     # It writes whole blocks of 64 queries alone: at other lengths, the last rows are what lay in memory.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -22,6 +22,17 @@ def poison(case: Case) -> None:
     sizes = [size for size in case.sizes.values() for _ in range(2)]
     blocks = [torch.full(size, float("nan"), dtype=case.dtype, device=device) for size in sizes]
     del blocks
+
+
+def overwritten(outputs: Mapping[str, object], held_still: Mapping[str, object]) -> str | None:
+    """Return why a kernel is wrong that gives memory of an earlier call's outputs, which are still held; or None."""
+    taken = {x.untyped_storage().data_ptr() for x in held_still.values() if isinstance(x, torch.Tensor)}
+    names = [
+        name
+        for name, x in outputs.items()
+        if isinstance(x, torch.Tensor) and x.numel() and x.untyped_storage().data_ptr() in taken
+    ]
+    return f"the next call overwrites its outputs, which are still held: {', '.join(names)}" if names else None
 
 
 def keep(inputs: Tensors) -> Tensors:

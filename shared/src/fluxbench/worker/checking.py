@@ -14,7 +14,7 @@ import torch
 
 from fluxbench import operations
 from fluxbench.correctness.case import Case
-from fluxbench.correctness.guards import changes_of, keep, poison, restore
+from fluxbench.correctness.guards import changes_of, keep, overwritten, poison, restore
 from fluxbench.correctness.judging import Errors, judgement_on, worse
 from fluxbench.correctness.questions import answers, both
 from fluxbench.operations.protocol import Bound, Tensors
@@ -76,6 +76,7 @@ def check(
     unchanged = keep(timed.inputs)
     profiles = thorough and device.type == "cpu"
     durations = []
+    last: Mapping[str, object] = {}
     for kind, case in cases.items():
         kept = unchanged if case is timed else keep(case.inputs)
         poison(case)
@@ -99,6 +100,9 @@ def check(
             by_inputs.setdefault(name, {})[kind] = found.rel_l2
         if errors and not variant.gated_kinds([kind]):
             errors, wrong = {}, None
+        if not formed.replays_graphs:  # a graph's outputs are always in the same place
+            changed = changed or overwritten(out, last)
+        last = out
         if wrong := wrong or changed:
             return Failed(reason=wrong, errors=_on_all(errors, by_inputs), bound=bound)
         worst |= {name: worse(found, worst.get(name, found)) for name, found in errors.items()}

@@ -1,12 +1,14 @@
 """A second shape at which each variant is checked: two batch entries, a ragged length, and strides that differ.
 
 Kernels are right at one batch entry, at lengths that are whole blocks and on contiguous tensors more often than
-elsewhere, so what holds at a workload's own shape need not hold for its kernel.
+elsewhere, so what holds at a workload's own shape need not hold for its kernel. Nor need it at scores that are all
+large or all very negative, which no softmax of a row's own maximum notices: they are checked here too.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 
 import torch
 
@@ -24,7 +26,8 @@ TOKENS = 333  # no multiple of 2; 13 more than whole blocks of 64
 WHOLE = 320  # for a library that takes whole blocks alone
 _MOST_QUERIES = 200  # where there are not as many queries as keys
 _BATCH = 2
-_MORE_TOKENS = {"k": 7, "v": 19, "dout": 5}  # that lie between two batch entries
+_SHIFT = 128.0  # by which all scores of a query are larger or smaller: exp leaves float32 at 89 and at -104
+_MORE_TOKENS = {"q": 3, "k": 7, "v": 19, "dout": 5}  # that lie between two batch entries
 
 
 def ragged_shape(shape: Shape, tokens: int = TOKENS) -> Shape | None:
@@ -39,10 +42,11 @@ def ragged_shape(shape: Shape, tokens: int = TOKENS) -> Shape | None:
 def check_ragged(formed: FormedVariant, of: Workload, device: torch.device) -> str | None:
     """Return why a variant is wrong at the ragged shape, or None.
 
-    k, v and the output's gradient are views with strides of their own, in memory where other values lie between their
-    tokens. A library may refuse such views; it then gets contiguous tensors. One that refuses the length gets whole
-    blocks of 64 keys. One that does not take these either is not checked, nor is a compiled form: its eager form runs
-    the same kernel, and another shape would compile for up to a minute.
+    The inputs are views with strides of their own, in memory where NaN lies between their tokens, of v between its
+    heads: what a kernel reads beyond them shows even with a weight of 0. A library may refuse such views; it then gets
+    contiguous tensors. One that refuses the length gets whole blocks of 64 keys. One that does not take these either is
+    not checked, nor is a compiled form: its eager form runs the same kernel, and another shape would compile for up to
+    a minute.
     """
     variant, operation = formed.variant, find(of.operation)
     shapes = [shape for tokens in (TOKENS, WHOLE) if (shape := ragged_shape(of.shape, tokens))]
@@ -65,9 +69,24 @@ def check_ragged(formed: FormedVariant, of: Workload, device: torch.device) -> s
             continue
         wrong = judge(outputs, case, variant.quantized_budget_rel_l2, variant.precision_class)[1]
         if not (wrong := wrong or restore(inputs, kept)):
-            return f"{reasons[0]}; right where they are contiguous" if reasons else None
+            if reasons:
+                return f"{reasons[0]}; right where they are contiguous"
+            return _check_shifted(formed, of.operation, shape, device, words)
         reasons.append(f"at {how}: {wrong}")
     return reasons[0] if len(reasons) == 1 else f"at {words}, whatever the strides: {reasons[-1].partition(': ')[2]}"
+
+
+def _check_shifted(formed: FormedVariant, name: str, shape: Shape, device: torch.device, words: str) -> str | None:
+    """Return why a variant is wrong where all scores of a query are large, or all very negative; or None.
+
+    Of a quantized variant that is not asked, nor of gradients.
+    """
+    variant, case = formed.variant, _shifted_case(name, tuple(sorted(shape.items())), device)
+    if case is None or variant.quantized_budget_rel_l2 is not None:
+        return None
+    outputs = find(name).bind(formed, shape)(_contiguous(case.inputs))
+    wrong = judge(outputs, case, precision=variant.precision_class)[1]
+    return wrong and f"at {words}, scores of a query all around {_SHIFT:.0f} or -{_SHIFT:.0f}: {wrong}"
 
 
 def _model(device: torch.device) -> Device:
@@ -85,17 +104,36 @@ def _case(operation: str, shape: tuple[tuple[str, int | float | bool | str], ...
     return Case.make(of, find(operation).input_kinds[0], 0, device)
 
 
+@functools.lru_cache(maxsize=4)
+def _shifted_case(
+    name: str, shape: tuple[tuple[str, int | float | bool | str], ...], device: torch.device
+) -> Case | None:
+    """Return the case of a shape whose queries have one more score each, up and down in turn; None of gradients."""
+    operation = find(name)
+    inputs = _contiguous(operation.inputs(dict(shape), operation.input_kinds[0], 0, device))
+    if operation.differentiates or not {"q", "k"} <= inputs.keys():
+        return None
+    of = workload(name, "ragged", dict(shape), group="ragged", x=TOKENS, x_unit="keys")
+    power = math.ceil(math.log2(_SHIFT * inputs["q"].shape[-1] ** 0.5))  # powers of two, which no format rounds
+    tokens, heads = (torch.arange(size, device=device) for size in inputs["q"].shape[1:3])
+    inputs["q"][..., 0] = (1 - 2 * ((tokens[:, None] + heads) % 2)) * 2.0 ** (power // 2)
+    inputs["k"][..., 0] = 2.0 ** (power - power // 2)
+    return Case.of(operation, of, inputs)
+
+
 def _contiguous(inputs: Tensors) -> Tensors:
     """Return copies of the inputs."""
     return {name: x.clone() for name, x in inputs.items()}
 
 
 def _strided(inputs: Tensors) -> Tensors:
-    """Return copies of the inputs, `[batch, tokens, heads, head_dim]`; all but q are views of longer, wider tensors."""
+    """Return copies of the inputs, `[batch, tokens, heads, head_dim]`, that are views of longer, wider tensors."""
     strided = _contiguous(inputs)
     for width, name in enumerate(_MORE_TOKENS, start=2):
         if name in inputs:
             batch, tokens, *rest = inputs[name].shape
-            whole = inputs[name].new_ones(batch, tokens + _MORE_TOKENS[name], width, *rest)
-            strided[name] = whole[:, :tokens, 1].copy_(inputs[name])
+            apart = 1 if name == "v" else 0  # axes between the tokens and the width
+            size = (batch, tokens + _MORE_TOKENS[name], *rest[:apart], width, *rest[apart:])
+            whole = inputs[name].new_full(size, float("nan"))
+            strided[name] = whole[:, :tokens].select(2 + apart, 1).copy_(inputs[name])
     return strided

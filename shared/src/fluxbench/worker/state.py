@@ -41,6 +41,11 @@ _EVERYWHERE: Mapping[str, Setting] = {
     "efficient sdp": (torch.backends.cuda.mem_efficient_sdp_enabled, torch.backends.cuda.enable_mem_efficient_sdp),
     "math sdp": (torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.enable_math_sdp),
     "cudnn sdp": (torch.backends.cuda.cudnn_sdp_enabled, torch.backends.cuda.enable_cudnn_sdp),
+    "16-bit sums of math sdp": (
+        torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed,
+        torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp,
+    ),
+    "scaled_dot_product_attention": _flag(torch.nn.functional, "scaled_dot_product_attention"),
     **{f"autocast on {kind}": _autocast(kind) for kind in ("cpu", "cuda")},
 }  # fmt: skip
 _AFFINITY: Mapping[str, Setting] = {

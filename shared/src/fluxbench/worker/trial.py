@@ -17,6 +17,8 @@ from typing import Any
 import torch
 
 from fluxbench.correctness.content import Content, fresh_inputs
+from fluxbench.correctness.guards import keep, restore
+from fluxbench.correctness.judging import judge
 from fluxbench.operations.protocol import Bound, Tensors
 from fluxbench.records.status import Status
 from fluxbench.timing.burst import Burst, burst
@@ -248,13 +250,29 @@ class Trial:
         return repeated_over_new(self.stopwatch, calls, self._contents, fresh, launch_s, self.rng)
 
     def check(self) -> None:
-        """Judge what timed calls returned, and whether the kernel left its inputs as they were."""
+        """Judge what timed calls returned, and whether the kernel left its inputs as they were.
+
+        Then also a call on each other kind of inputs at a random workload: timed ones get the first kind alone.
+        """
         self.returned.see_changes()
         wrong = self.returned.wrong(self.variant.quantized_budget_rel_l2, self.variant.precision_class)
-        for workload, why in wrong.items():
+        for workload, why in {**self._on_other_kinds(), **wrong}.items():
             reason = f"right when checked, wrong when timed: {why}"
             self.wrong.setdefault(workload, Wrong(Status.INCORRECT, reason))
         self.returned.clear()
+
+    def _on_other_kinds(self) -> dict[str, str]:
+        """Return why a kernel is wrong, at one random workload that has other kinds of inputs, or nothing."""
+        known = [name for name in self.calls if self.workloads[name].other_kinds]
+        workload = self.rng.choice(known) if known else ""
+        for kind, case in self.workloads[workload].other_kinds.items() if known else ():
+            if self.variant.gated_kinds([kind]):
+                kept = keep(case.inputs)
+                out = self.calls[workload](case.inputs)
+                wrong = judge(out, case, self.variant.quantized_budget_rel_l2, self.variant.precision_class)[1]
+                if why := wrong or restore(case.inputs, kept):
+                    return {workload: f"on {kind} inputs: {why}"}
+        return {}
 
     def _keep(self, key: Key, outputs: Mapping[str, object], content: Content | None) -> None:
         """Keep rows of each output of the variant, and of a random round a whole one; likewise the control kernel's."""
