@@ -14,6 +14,7 @@ from sample_records import changed, record
 
 from fluxbench.analysis.ranking import Ordering
 from fluxbench.records.schema import Record
+from fluxbench.timing import interleaved
 from fluxbench.timing.interleaved import (
     LEAST_RATIOS,
     LEAST_ROUNDS,
@@ -26,6 +27,11 @@ from fluxbench.timing.interleaved import (
 )
 from fluxbench.timing.stopwatch import Stopwatch
 from fluxbench.timing.sustained import Block
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interleaved, "wait_for_quiet", lambda: None)  # it looks at real threads, in real time
 
 
 class InTurn:
@@ -104,6 +110,18 @@ def test_long_calls_take_turns_once_a_round_and_the_reference_is_by_itself(clock
     taken = Busy(clock, 0, shares=[1.0]).rounds(0.25, None, workloads=3)
     assert taken.calls == {"length 0": 1, "length 1": 1, "length 2": 1}
     assert taken.samples_ms == taken.reference_ms == {name: pytest.approx([250.0] * 2) for name in taken.calls}
+
+
+def test_threads_that_still_work_are_waited_for_before_each_long_call(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(interleaved, "wait_for_quiet", lambda: waits.append(clock.now))
+    taken = Busy(clock, 0, shares=[1.0]).rounds(0.25, 0.2, workloads=2)
+    assert len(waits) == 2 * 2 * len(taken.windows)
+    waits.clear()
+    Busy(clock, 0, shares=[1.0]).rounds(0.002, 0.002)
+    assert waits == []
 
 
 def test_rounds_go_on_where_ratios_scatter_and_end_where_they_are_known_or_time_is_up(clock: Clock) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from fluxbench.stats.student import critical
 from fluxbench.timing.plan import Plan
+from fluxbench.timing.processor import wait_for_quiet
 from fluxbench.timing.stopwatch import Stopwatch
 from fluxbench.timing.sustained import Block
 from fluxbench.timing.windows import Given
@@ -47,9 +48,9 @@ def interleave(
 
     The reference is by itself: its ratio is 1, and it has two rounds. In a round the two take turns at each workload:
     once where the longer of two calls, which takes `call_s`, fills a chunk, else up to four times with as many calls as
-    fit. Who begins is random, and so is the order of workloads. A sample is the mean of a round. Rounds end with the
-    first of: a ratio that is known within `NARROW`, or `FAR` of its logarithm; `paired_s` in calls where it is known
-    within `WIDE`; eight times `paired_s`.
+    fit. Before a long call the threads that the last one left spinning come to rest. Who begins is random, and so is
+    the order of workloads. A sample is the mean of a round. Rounds end with the first of: a ratio that is known within
+    `NARROW`, or `FAR` of its logarithm; `paired_s` in calls where it is known within `WIDE`; eight times `paired_s`.
     """
     split = {name: _split(seconds, plan) for name, seconds in call_s.items()}
     counts = {name: turns * calls for name, (turns, calls) in split.items()}
@@ -103,6 +104,8 @@ def _alternate(
         for place in schedule:
             call = sides[place].calls[name]
             inputs = given[place][turn * calls : (turn + 1) * calls]
+            if turns == 1:  # threads spin for milliseconds after each call, too long to wait for before short ones
+                wait_for_quiet()
             stopwatch.record()
             for each in inputs:
                 out = call(each)
