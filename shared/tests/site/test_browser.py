@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from browser import served
 from compared import ROWS, choose, click, shown, status
+from published import REPORTS
 from sites import HOSTILE, LENGTHS, believe, hostile, of_two_targets, record
 
 from fluxbench.site.draw import draw
@@ -49,6 +50,17 @@ def test_everybody_can_read_a_page_alone(themed: Browser, site: str, page: str, 
     assert themed.run("return document.documentElement.dataset.theme") == theme
     assert themed.run("return document.documentElement.scrollWidth") == width
     assert themed.faults() == []
+
+
+def test_all_links_above_a_published_page_can_be_reached_on_a_phone(browser: Browser) -> None:
+    with served(REPORTS / "h200") as address:
+        browser.open(f"{address}/flux.html", width=390)
+        ends = browser.run(
+            "return [...document.querySelectorAll('.where a')].map(link => link.getBoundingClientRect())"
+            ".map(box => [box.left, box.right])"
+        )
+    assert len(ends) > 5
+    assert all(0 <= left < right <= 390 for left, right in ends)
 
 
 def test_a_head_sorts_and_says_so(browser: Browser, site: str) -> None:
