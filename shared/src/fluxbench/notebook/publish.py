@@ -36,9 +36,9 @@ def publish(built: Built, reports: Path, target: str) -> Path:
 
     `<notebook>.html` and `<notebook>/` (see `page.folder`) are replaced. Records, control times and trials that are
     replaced by others or by none are kept in `history/<when>/`, by when the newest record of the page before was
-    measured, UTC, and never changed again. Above its title are links to the site and to the target's other pages, where
-    these are published. Raises `SetupError` where the page has problems, `OSError` where it cannot
-    be copied: what is published stays as it was.
+    measured, UTC, and never changed again. Above its title are links to the site, if there is one, and to the target's
+    other pages there. Raises `SetupError` where the page has problems, `OSError` where it cannot be copied: what is
+    published stays as it was.
     """
     if built.problems:
         raise SetupError(f"only a page without problems can be published, got: {'; '.join(built.problems)}")
@@ -47,7 +47,8 @@ def publish(built: Built, reports: Path, target: str) -> Path:
         raise SetupError(f"two cells must not leave records of the same name, got {twice[1]!r} from {twice[0]} too")
     home = reports / target
     site = [(f"../{file}", words) for file, words in _SITE.items() if (reports / file).is_file()]
-    site += [(page.name, page.stem) for page in sorted(home.glob("*.html")) if page.stem != built.document.path.stem]
+    if site and target != OF_NO_DEVICE:
+        site.insert(1, (f"../index.html#card-{target}", "this device"))
     home.mkdir(parents=True, exist_ok=True)
     return draw(built.document, built.cells, {}, home, site=site, finish=_keep_history)
 
