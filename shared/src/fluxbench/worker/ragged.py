@@ -97,11 +97,15 @@ def _model(device: torch.device) -> Device:
     return Device(kind="cuda", name=torch.cuda.get_device_name(device), compute_capability=capability)
 
 
+def _workload(operation: str, shape: tuple[tuple[str, int | float | bool | str], ...]) -> Workload:
+    """Return the workload of the second shape."""
+    return workload(operation, "ragged", dict(shape), group="ragged", x=TOKENS, x_unit="keys")
+
+
 @functools.lru_cache(maxsize=4)
 def _case(operation: str, shape: tuple[tuple[str, int | float | bool | str], ...], device: torch.device) -> Case:
     """Return the case of a shape, which the workloads of a curve share; the contents of its batch entries differ."""
-    of = workload(operation, "ragged", dict(shape), group="ragged", x=TOKENS, x_unit="keys")
-    return Case.make(of, find(operation).input_kinds[0], 0, device)
+    return Case.make(_workload(operation, shape), find(operation).input_kinds[0], 0, device)
 
 
 @functools.lru_cache(maxsize=4)
@@ -109,16 +113,15 @@ def _shifted_case(
     name: str, shape: tuple[tuple[str, int | float | bool | str], ...], device: torch.device
 ) -> Case | None:
     """Return the case of a shape whose queries have one more score each, up and down in turn; None of gradients."""
-    operation = find(name)
-    inputs = _contiguous(operation.inputs(dict(shape), operation.input_kinds[0], 0, device))
-    if operation.differentiates or not {"q", "k"} <= inputs.keys():
+    operation, case = find(name), _case(name, shape, device)
+    if operation.differentiates or not {"q", "k"} <= case.inputs.keys():
         return None
-    of = workload(name, "ragged", dict(shape), group="ragged", x=TOKENS, x_unit="keys")
+    inputs = _contiguous(case.inputs)
     power = math.ceil(math.log2(_SHIFT * inputs["q"].shape[-1] ** 0.5))  # powers of two, which no format rounds
     tokens, heads = (torch.arange(size, device=device) for size in inputs["q"].shape[1:3])
     inputs["q"][..., 0] = (1 - 2 * ((tokens[:, None] + heads) % 2)) * 2.0 ** (power // 2)
     inputs["k"][..., 0] = 2.0 ** (power - power // 2)
-    return Case.of(operation, of, inputs)
+    return Case.of(operation, _workload(name, shape), inputs)
 
 
 def _contiguous(inputs: Tensors) -> Tensors:

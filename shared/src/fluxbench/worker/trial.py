@@ -264,8 +264,10 @@ class Trial:
     def _on_other_kinds(self) -> dict[str, str]:
         """Return why a kernel is wrong, at one random workload that has other kinds of inputs, or nothing."""
         known = [name for name in self.calls if self.workloads[name].other_kinds]
-        workload = self.rng.choice(known) if known else ""
-        for kind, case in self.workloads[workload].other_kinds.items() if known else ():
+        if not known:
+            return {}
+        workload = self.rng.choice(known)
+        for kind, case in self.workloads[workload].other_kinds.items():
             if self.variant.gated_kinds([kind]):
                 kept = keep(case.inputs)
                 out = self.calls[workload](case.inputs)
