@@ -21,9 +21,14 @@ def attention_of(
 
 
 def weighted(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, changed: Change | None = None, rounded: Change | None = None
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    changed: Change | None = None,
+    rounded: Change | None = None,
+    weigh: Change = lambda scores: (scores - scores.amax(-1, keepdim=True)).exp(),
 ) -> torch.Tensor:
-    """Return attention whose scores go through `changed`, and whose probabilities through `rounded`.
+    """Return attention whose scores go through `changed` and `weigh`, and whose probabilities through `rounded`.
 
     Scores and probabilities are [batch, heads, queries, keys], float32; the latter are not yet over their sum.
     """
@@ -31,7 +36,7 @@ def weighted(
     scores = (queries @ keys.transpose(-1, -2)) * q.shape[-1] ** -0.5
     if changed:
         scores = changed(scores)
-    weights = (scores - scores.amax(-1, keepdim=True)).exp()
+    weights = weigh(scores)
     sums = weights.sum(-1, keepdim=True)
     low = rounded(weights) if rounded else weights.to(q.dtype)
     return ((low.float() @ values) / sums).to(q.dtype).transpose(1, 2).contiguous()

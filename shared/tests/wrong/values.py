@@ -32,16 +32,6 @@ def no_max_subtraction(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tor
     return out.to(q.dtype).transpose(1, 2).contiguous()
 
 
-def weighted_by(
-    weigh: Callable[[torch.Tensor], torch.Tensor], q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
-) -> torch.Tensor:
-    """Return attention whose weights follow from the scores in a way of its own, all in float32."""
-    queries, keys, values = (x.transpose(1, 2).float() for x in (q, k, v))
-    weights = weigh((queries @ keys.mT) * q.shape[-1] ** -0.5)
-    out = (weights.to(q.dtype).float() @ values) / weights.sum(-1, keepdim=True)
-    return out.to(q.dtype).transpose(1, 2).contiguous()
-
-
 def by_whole_blocks(x: torch.Tensor) -> torch.Tensor:
     """Return keys or values up to whole blocks of 64, with what lies in memory after the last one, and zeros after."""
     _, seq_len, heads, head_dim = x.shape
@@ -144,10 +134,10 @@ VALUES: dict[str, Attention] = {
     # The softmax takes exp of the scores as they are, in float16: right on normal inputs, too large on outliers.
     "no_max_subtraction": no_max_subtraction,
     # The same in float32: too large at scores of 89 and more.
-    "no_max_in_float32": lambda *qkv: weighted_by(torch.exp, *qkv),
+    "no_max_in_float32": lambda q, k, v: weighted(q, k, v, weigh=torch.exp),
     # A running maximum that begins with 0: no weights are left where all scores of a query are below -104.
-    "maximum_from_zero": lambda *qkv: weighted_by(
-        lambda scores: (scores - scores.amax(-1, keepdim=True).clamp(min=0)).exp(), *qkv
+    "maximum_from_zero": lambda q, k, v: weighted(
+        q, k, v, weigh=lambda scores: (scores - scores.amax(-1, keepdim=True).clamp(min=0)).exp()
     ),
     "clamped_where_exp_ends": lambda q, k, v: weighted(q, k, v, lambda scores: scores.clamp(-88, 88)),
     # What is wrong in a head, a row or an element is little of the whole.
