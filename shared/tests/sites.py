@@ -74,7 +74,7 @@ def of_two_targets(reports: Path) -> Path:
     """Write a GPU and a CPU, and return the folder."""
     write(reports, "h200", *several())
     small = [
-        record(variant, "flux1-512px-t512", ms, fingerprint=CPU, versions={"torch": "2.9.0"})
+        record(variant, "flux1-256px-t512", ms, fingerprint=CPU, versions={"torch": "2.9.0"})
         for variant, ms in (("torch_flash", 90.0), ("flex", 120.0))
     ]
     write(reports, "cpu", *small)

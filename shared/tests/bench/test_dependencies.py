@@ -194,7 +194,7 @@ def test_the_number_of_gpus_counts_where_they_share_a_step() -> None:
 
 
 def test_a_study_has_its_own_workloads_regimes_and_references() -> None:
-    assert str(facts(CPU)["workloads"]).split()[0] == "flux1-512px-t128"
+    assert str(facts(CPU)["workloads"]).split()[0] == "flux1-256px-t128"
     assert str(facts(GPU)["workloads"]).split()[-1] == "flux1-1024px-t512"
     assert (facts()["references"], facts()["regimes"]) == ("torch_flash torch_efficient torch_math", "burst sustained")
     certificate = facts(this=dataclasses.replace(FLUX, study="certificate", measures="trials"))

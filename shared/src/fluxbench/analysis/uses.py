@@ -35,7 +35,7 @@ USES: Mapping[str, tuple[Representative, ...]] = {
     "Image generation": (
         Representative(
             notebook="flux",
-            workloads=("flux1-1024px-t512", "flux1-512px-t512"),
+            workloads=("flux1-1024px-t512", "flux1-256px-t512"),
             what="attention",
             section="ranking",
         ),
