@@ -55,7 +55,7 @@ OF_BOTH = {name: tokens("grouped", 123, name, heads=4, kv_heads=2, causal=True) 
 OVER_BUDGET = r"relative L2 error .* is over the budget"
 NOT_WRITTEN = rf"NaN|{OVER_BUDGET}"
 WHEN_TIMED = rf"right when checked, wrong when timed: .*({NOT_WRITTEN})"
-SPOILED = rf"right when checked, wrong when timed: (.*{NOT_WRITTEN}|the kernel changes its inputs: q$)"
+SPOILED = rf"right when checked, wrong when timed: (.*{NOT_WRITTEN}|(on flux inputs: )?the kernel changes its inputs: q$)"
 SKIPPING = ("cached_by_contents", "undoes_symmetries", "honest_twice")
 BY_TIME = (*SKIPPING, "computed_as_inputs_change")  # right, and not believed
 # What is said of each: a pattern of the reason.
@@ -189,7 +189,9 @@ def test_a_wrong_kernel_is_refused_and_costs_no_other_variant(monkeypatch: pytes
 def test_a_kernel_that_cheats_is_refused_on_a_gpu(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     workload = tokens("ragged", 4415)
     events = measured(monkeypatch, made_up(name), workload, sustained=True, device="cuda", rounds=50)
-    check_refused(events, name, SAID[name], workload, "cuda")
+    # What skips its work when it is profiled runs another kernel then.
+    pattern = f"{SAID[name]}|did not run in the first process" if name in SKIPPING else SAID[name]
+    check_refused(events, name, pattern, workload, "cuda")
 
 
 @pytest.mark.parametrize("name", GRADIENTS)
