@@ -21,17 +21,26 @@ from fluxbench.records.schema import Record
 from fluxbench.records.status import FlagKind, Status
 
 CELL = Cell(notebook="flux", id="sdpa", study="flux", packages=("torch==2.13.0",), source_sha256="0" * 64)
+NAMES = ["torch_flash", "torch_math", "torch_native"]
+OVER = {"event": "phase", "name": "waiting", "at": 1e9}  # what follows after a trial
 Hears = Callable[..., None]
 
 
+@pytest.fixture
+def names() -> list[str]:
+    return NAMES
+
+
 @pytest.fixture(params=[CPU, GPU], ids=["cpu", "gpu"])
-def hears(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Hears:
+def hears(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, names: list[str]
+) -> Hears:
     """Let a cell hear events of a worker."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FLUXBENCH_PROGRESS", str(tmp_path / "progress.jsonl"))
     collected = Collected()
     context = Context(cell=CELL, device=request.param, processes=3, fingerprint={}, measured_at="", powers={})
-    collected.heard = Early(collected, (TINY, TINIER), context).hear
+    collected.heard = Early(collected, names, (TINY, TINIER), context).hear
 
     def hear(*several: dict[str, object]) -> None:
         for event in several:
@@ -66,27 +75,42 @@ def test_they_are_announced_before_the_second_variant_is_timed_and_written_after
     assert seen() == (0, False)
     hears(second[-2])
     assert (seen(), Path(FOLDER).exists()) == ((1, False), False)
-    hears(second[-1])
+    hears(second[-1], OVER)
     assert seen() == (1, True)
     assert [(each.variant, each.workload.name, each.status) for each in written()] == [
         (variant, shape.name, Status.PASSED) for variant in ("torch_flash", "torch_math") for shape in (TINY, TINIER)
     ]
     assert all(each.flagged(FlagKind.EARLY) for each in written())
-    hears(*of("torch_native"))
+    hears(*of("torch_native"), OVER)
     assert (seen(), len(written())) == ((1, True), 4)
+
+
+def test_of_variants_that_are_all_timed_at_once_all_are_written(hears: Hears) -> None:
+    events_of = [of(name) for name in NAMES]
+    hears(*(event for one in events_of for event in one[:-1]), *(one[-1] for one in events_of), OVER)
+    assert {each.variant for each in written()} == set(NAMES)
+
+
+@pytest.mark.parametrize("names", [["torch_math"]])
+def test_a_cell_of_one_variant_has_them_when_that_was_timed(hears: Hears) -> None:
+    beside = timed("torch_flash", workloads=(TINY.name, TINIER.name)) | {"burst": None}  # for the other one's ratio
+    hears(beside, OVER)
+    assert seen() == (0, False)
+    hears(*of("torch_math"), OVER)
+    assert {each.variant for each in written()} == {"torch_math"}
 
 
 def test_a_variant_that_fails_while_it_is_timed_puts_them_off(hears: Hears) -> None:
     wrong = [failed("torch_math", shape.name) for shape in (TINY, TINIER)]
     hears(*of("torch_flash"), *of("torch_math")[:-1], *wrong)
     assert (seen(), Path(FOLDER).exists()) == ((1, False), False)
-    hears(*of("torch_native"))
+    hears(*of("torch_native"), OVER)
     assert seen() == (2, True)
     assert {each.variant for each in written()} == {"torch_flash", "torch_native"}
 
 
 def test_what_is_still_to_be_timed_is_left_out(hears: Hears) -> None:
-    hears(*of("torch_flash", TINY.name), failed("torch_math", TINIER.name), *of("torch_math", TINY.name))
+    hears(*of("torch_flash", TINY.name), failed("torch_math", TINIER.name), *of("torch_math", TINY.name), OVER)
     assert [(each.variant, each.workload.name, each.status) for each in written()] == [
         ("torch_flash", TINY.name, Status.PASSED),
         ("torch_math", TINY.name, Status.PASSED),
@@ -96,10 +120,10 @@ def test_what_is_still_to_be_timed_is_left_out(hears: Hears) -> None:
 
 def test_where_they_cannot_be_written_the_measurement_goes_on(hears: Hears) -> None:
     Path(FOLDER).touch()
-    hears(*of("torch_flash"), *of("torch_math"))
+    hears(*of("torch_flash"), *of("torch_math"), OVER)
     assert seen() == (1, False)
 
 
 def test_where_they_cannot_be_computed_the_measurement_goes_on(hears: Hears) -> None:
-    hears(*of("torch_flash"), *of("no such variant"))
+    hears(*of("torch_flash"), *of("no such variant"), OVER)
     assert (seen(), Path(FOLDER).exists()) == ((1, False), False)

@@ -91,6 +91,18 @@ def test_with_cores_to_spare_they_are_drawn_beside_the_cell_that_goes_on(early: 
     assert early.shown("shown") == "shown torch_math=1.0 torch_native=1.0"
 
 
+def test_with_cores_to_spare_they_are_drawn_on_a_page_that_has_times_too(early: Machine) -> None:
+    early.monkeypatch.delenv("BUILD_WAITS")
+    early.monkeypatch.setenv("EARLY", "not ready")
+    early.monkeypatch.setattr(pausing, "EARLY_S", 0.1)
+    assert early.build().problems == ()
+    early.monkeypatch.delenv("EARLY")
+    early.monkeypatch.setattr(Width, "on", lambda device, at_once: Width(measuring=1, beside=1, alone=1))
+    early.rewrite('say(early="ready")', BESIDE)
+    assert early.build("first").problems == ()
+    assert "torch_math=3.0" in shown(before(early, "rest"), "shown")
+
+
 def test_where_the_page_has_times_or_the_records_do_not_come_nothing_is_drawn_early(early: Machine) -> None:
     early.monkeypatch.setattr(pausing, "EARLY_S", 0.1)
     early.monkeypatch.setenv("EARLY", "not ready")

@@ -1,15 +1,15 @@
-"""The records of a cell that goes on: of the first variants of its first process, for a page without a figure.
+"""The records of a cell that goes on: of the first variants of its first process.
 
-They have a flag, and the build that draws them never keeps them. On a CPU, or a host of few cores, whoever draws holds
-the device lock meanwhile, and waits for it from the begin of the trial on after which there will be records, so that
-nothing is timed beside it.
+They have a flag, and the build that draws them never keeps them. On a CPU, or a host of few cores, they are drawn where
+the page has no figure yet. Whoever draws then holds the device lock, and waits for it from the begin of the trial on
+after which there will be records, so that nothing is timed beside it.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import traceback
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from fluxbench.bench import events, recording
@@ -21,26 +21,33 @@ from fluxbench.operations.workload import Workload
 from fluxbench.records import files
 
 FOLDER = ".fluxbench-early"  # in the cell's own
-_VARIANTS = 2  # fewer are no comparison
+_VARIANTS = 2  # fewer are no comparison, where a cell has more
 
 
 class Early:
-    """Writes the early records of one cell into `FOLDER` when the second variant was timed, and says so."""
+    """Writes the early records of one cell into `FOLDER` when its second variant was timed, or its only one.
 
-    def __init__(self, collected: Collected, workloads: Sequence[Workload], context: Context) -> None:
+    A GPU's variants are all timed at once: then records are of all of them.
+    """
+
+    def __init__(
+        self, collected: Collected, names: Collection[str], workloads: Sequence[Workload], context: Context
+    ) -> None:
+        """`names`: the variants that are to be measured."""
         self._collected, self._workloads = collected, workloads
+        self._least = min(_VARIANTS, len(names))
         self._context = dataclasses.replace(context, processes=1, early=True)
         self._is_done = False
 
     def hear(self, event: Event) -> None:
         """Take note of an event of a worker, which `collected` has taken in."""
-        if self._is_done or not isinstance(event, events.TrialBegan | events.Timed):
+        if self._is_done or isinstance(event, events.Timed):  # another may be timed already
             return
         timed = list(dict.fromkeys(trial.timed.variant for trial in self._collected.trials if trial.timed.burst))
-        if isinstance(event, events.TrialBegan):
-            if len({*timed, event.variant}) >= _VARIANTS:
+        if len(timed) < self._least:
+            if isinstance(event, events.TrialBegan) and len({*timed, event.variant}) >= self._least:
                 progress.say(early="soon")
-        elif len(timed) >= _VARIANTS:
+        else:
             self._is_done = True
             try:
                 self._write(timed)

@@ -120,7 +120,7 @@ def measure(
         powers={},
     )
     if early:
-        collected.heard = Early(collected, workloads, context).hear
+        collected.heard = Early(collected, wanted, workloads, context).hear
     collected.until = settings.until
     if wanted:
         collected.others = list(nvidia.other_processes(device))

@@ -141,16 +141,16 @@ class Schedule:
                 settled = self._start_cell(code, pool) or settled
 
     def _start_early(self, pool: ThreadPoolExecutor) -> None:
-        """Start drawing with the early records of a cell, where the page shows no time yet.
+        """Start drawing with the early records of a cell: beside it, where a host has cores for that.
 
-        Beside the cell, where a host has cores for that, else while it waits.
+        Else while it waits, and where the page shows no time yet.
         """
         for one in self._running.values():
             announced = int(one.progress.early) if self._width.beside else one.progress.soon
             if self._page and not self._drawing and announced > one.heard:
                 one.heard = announced
                 snapshot = self.snapshot()
-                if not self._page.has_times(snapshot):
+                if self._width.beside or not self._page.has_times(snapshot):
                     self._drawing = (pool.submit(self._draw_early, one, snapshot, self._page), time.monotonic())
 
     def _draw_early(self, one: _Running, snapshot: Snapshot, page: Page) -> None:
