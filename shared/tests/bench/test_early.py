@@ -32,9 +32,7 @@ def names() -> list[str]:
 
 
 @pytest.fixture(params=[CPU, GPU], ids=["cpu", "gpu"])
-def hears(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, names: list[str]
-) -> Hears:
+def hears(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, names: list[str]) -> Hears:
     """Let a cell hear events of a worker."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FLUXBENCH_PROGRESS", str(tmp_path / "progress.jsonl"))

@@ -55,7 +55,9 @@ OF_BOTH = {name: tokens("grouped", 123, name, heads=4, kv_heads=2, causal=True) 
 OVER_BUDGET = r"relative L2 error .* is over the budget"
 NOT_WRITTEN = rf"NaN|{OVER_BUDGET}"
 WHEN_TIMED = rf"right when checked, wrong when timed: .*({NOT_WRITTEN})"
-SPOILED = rf"right when checked, wrong when timed: (.*{NOT_WRITTEN}|(on flux inputs: )?the kernel changes its inputs: q$)"
+SPOILED = (
+    rf"right when checked, wrong when timed: (.*{NOT_WRITTEN}|(on flux inputs: )?the kernel changes its inputs: q$)"
+)
 SKIPPING = ("cached_by_contents", "undoes_symmetries", "honest_twice")
 BY_TIME = (*SKIPPING, "computed_as_inputs_change")  # right, and not believed
 # What is said of each: a pattern of the reason.
