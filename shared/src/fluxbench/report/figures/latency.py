@@ -14,6 +14,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 
 from fluxbench import variants
 from fluxbench.analysis.groups import Group, is_launch_bound, ranking_regime, reference_variant, timing_of
+from fluxbench.analysis.unbeaten import once
 from fluxbench.core.formatting import interval, number
 from fluxbench.records.schema import Record
 from fluxbench.report.best_forms import best_forms
@@ -80,7 +81,7 @@ def _part(group: Group) -> Part | None:
     if not kernels:
         return None
     reference = reference_variant(group.records)
-    every = [_curve_of_kernel(group, forms) for forms in kernels.values()]
+    every = _once([_curve_of_kernel(group, forms) for forms in kernels.values()])
     close = _close_to_fastest(group, every)
     is_crowd = len(every) > _CROWD and 1 < len(close) < len(every)
     shown = close if is_crowd else every
@@ -89,7 +90,7 @@ def _part(group: Group) -> Part | None:
     notes = [
         f"{capitalized(regime)}: {statistic(passed, regime)}s and 95% intervals; {conditions(passed, regime)}. "
         "Numbers are ms at the last point. One line per kernel: the reference itself, of the others the simplest form "
-        "that none of their other forms beats.",
+        "that none of their other forms beats. A kernel that is loaded in another way has no line of its own.",
     ]
     if any(_shifts(shown)):
         notes.append(f"Lines that nowhere differ by more than {_SAME:.0%} are drawn side by side.")
@@ -120,6 +121,12 @@ def _curve_of_kernel(group: Group, forms: list[Curve]) -> Curve:
     longest = {curve[-1].variant: curve for curve in forms if curve[-1].workload.x == reach}
     [best] = best_forms(group, [curve[-1] for curve in longest.values()])
     return longest[best.variant]
+
+
+def _once(every: list[Curve]) -> list[Curve]:
+    """Return the curves without those of another way to load the kernels of one of them."""
+    ends = once([curve[-1] for curve in every])
+    return [curve for curve in every if curve[-1] in ends]
 
 
 def _close_to_fastest(group: Group, shown: list[Curve]) -> list[Curve]:

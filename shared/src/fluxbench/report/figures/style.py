@@ -1,12 +1,13 @@
 """How a variant looks: the same on every figure, and told apart without colour.
 
-Colour and marker say what the kernel is, dash and marker filling say in what form it was called. Every colour has a
-contrast of at least 3:1 on both of the page's backgrounds, #0a0a0a and #ffffff (WCAG 2.2, 1.4.11), and the colours were
-chosen to differ also under protanopia and deuteranopia (Machado et al., 2009).
+Colour says whose kernel it is and the marker which, dash and marker filling say in what form it was called. Every
+colour has a contrast of at least 3:1 on both of the page's backgrounds, #0a0a0a and #ffffff (WCAG 2.2, 1.4.11), and
+the colours were chosen to differ also under protanopia and deuteranopia (Machado et al., 2009).
 """
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from dataclasses import dataclass
 
@@ -38,38 +39,41 @@ _FORMS: dict[str, tuple[tuple[float, ...], str]] = {
     forms.COMPILE_DEFAULT.name: ((5.0, 2.0), "bottom"),
     forms.COMPILE_MAX_AUTOTUNE.name: ((6.0, 2.0, 1.0, 2.0), "left"),
 }
-# Kernels by their number, which gives colour and marker, so that a kernel keeps its look. Those that the registry
-# has beside these follow. One more than there are colours starts the colours again, beside another marker.
-_NUMBERED = (
-    "torch_cudnn",
-    "torch_flash",
-    "torch_efficient",
-    "torch_math",
-    "torch_native",
-    "flex",
-    "triton_flash",
-    "flash_attn_2",
-    "flash_attn_3",
-    "cudnn_frontend",
-    "xformers",
-    "flash_attn_4",
-    "flash_attn_3_fp8",
-    "te_fused",
-    "te_flash",
-    "te_unfused",
-    "torch_fa3",
-    "torch_fa4",
-    "flex_flash",
-    "flex_eager",
-    "sage_int8_fp16_triton",
-    "sage_int8_fp16_cuda",
-    "sage_int8_fp8_sm90",
-    "hf_flash_attn2",
-    "hf_flash_attn3",
-    "hf_sage",
-    "cudnn_frontend_fp8",
-)
-_NUMBERS = {name: number for number, name in enumerate(dict.fromkeys((*_NUMBERED, *(v.name for v in REGISTRY))))}
+# Markers of kernels, by the number of the colour: a family, of which several often lie together.
+_FAMILIES: dict[int, dict[str, str]] = {
+    1: {  # cuDNN's
+        **{"torch_cudnn": "o", "cudnn_frontend": ">", "te_fused": "^", "cudnn_frontend_fp8": "p"},
+        **{"cudnn_frontend_det": "s", "te_fused_det": "X"},
+    },
+    2: {"torch_native": "v"},
+    3: {"flash_attn_4": "D", "flex_flash": "h", "torch_fa4": "X", "flash_attn_4_det": "<"},
+    4: {  # without fusing, with little memory, and SageAttention
+        **{"torch_efficient": "^", "torch_math": "D", "te_unfused": "v", "torch_eager": ">"},
+        **{"torch_efficient_det": "X", "torch_efficient_tf32": "h", "torch_math_tf32": "<"},
+        **{"sage_int8_fp16_triton": "P", "sage_int8_fp16_cuda": "p", "sage_int8_fp8_sm90": "o", "hf_sage": "s"},
+    },
+    5: {"gluon_flash": "P", "gluon_int8_fp8": "o", "hf_local_flash": "h", "gluon_flash_det": "X", "flashinfer": "s"},
+    6: {"flex": "P", "flex_eager": "<", "flex_dynamic": "p"},
+    7: {"triton_flash": "X", "triton_decode": "<", "triton_flash_tf32": "v"},
+    8: {  # FlashAttention-2
+        **{"torch_flash": "s", "flash_attn_2": "h", "te_flash": "D", "xformers": "p", "hf_flash_attn2": "P"},
+        **{"torch_flash_det": "<", "flash_attn_2_det": "o", "flash_attn_2_kvcache": "v"},
+    },
+    9: {  # FlashAttention-3
+        **{"flash_attn_3": "<", "flash_attn_3_fp8": "s", "flash_attn_3_kvcache": "^"},
+        **{"torch_fa3": "X", "hf_flash_attn3": "D"},
+    },
+}
+
+
+def _looks() -> dict[str, tuple[int, str]]:
+    """Return colour and marker of each kernel of the registry; those of no family get what is left."""
+    found = {kernel: (series, marker) for series, family in _FAMILIES.items() for kernel, marker in family.items()}
+    left = (each for each in itertools.product(_FAMILIES, MARKERS) if each not in found.values())
+    return found | {one.name: next(left) for one in REGISTRY if one.name not in found}
+
+
+_LOOKS = _looks()
 
 
 @dataclass(frozen=True)
@@ -98,9 +102,9 @@ class Look:
 
 def look(kernel: str, form: str) -> Look:
     """Return how to draw a kernel in a form. It follows from the two alone, not from what else is on the figure."""
-    number = _NUMBERS.get(kernel, zlib.crc32(kernel.encode(errors="replace")))
-    dashes, filling = _FORMS.get(form, _FORMS[forms.EAGER.name])
-    return Look(number % len(COLOURS) + 1, tuple(MARKERS)[number % len(MARKERS)], dashes, filling)
+    number = zlib.crc32(kernel.encode(errors="replace"))
+    series, marker = _LOOKS.get(kernel, (number % len(COLOURS) + 1, tuple(MARKERS)[number % len(MARKERS)]))
+    return Look(series, marker, *_FORMS.get(form, _FORMS[forms.EAGER.name]))
 
 
 def look_of(record: Record) -> Look:
