@@ -57,7 +57,7 @@ def test_a_total_is_marked_where_it_is_not_the_sum_of_its_parts(total: float, ma
 def test_the_fastest_of_each_layer_and_by_how_much_over_the_others() -> None:
     shown = layers.blocks(results(*SLOW, *FAST, *NATIVE))
     row = rows_of(table_of(shown, "The fastest implementation"))[0]
-    assert (row[:2], row[4:]) == (("llama3-8b", "flash_attn_4"), ("flash_attn_4", "flash_attn_4"))
+    assert (row[:2], row[4:]) == (("llama3-8b", "FlashAttention-4"), ("FlashAttention-4", "FlashAttention-4"))
     assert (row[2][:5], row[3][:5]) == ("5.000", "2.750")
     assert (
         "FlashAttention-4 is measurably the fastest at 1 of 1 layer. The fastest of a layer is 5.00 times as fast"
@@ -68,7 +68,7 @@ def test_the_fastest_of_each_layer_and_by_how_much_over_the_others() -> None:
 def test_implementations_that_tie_as_fastest_are_marked_and_counted_apart() -> None:
     shown = layers.blocks(results(*SLOW, *FAST, *passes("flex", 1.0005, 2.0, 2.4005)))
     assert "FlashAttention-4 is measurably the fastest at 0 of 1 layer, and ties as fastest at 1." in words(shown)
-    assert rows_of(table_of(shown, "The fastest implementation"))[0][1].rstrip() == "flash_attn_4 ="
+    assert rows_of(table_of(shown, "The fastest implementation"))[0][1].rstrip() == "FlashAttention-4 ="
 
 
 def test_all_that_are_the_fastest_at_some_layer_are_named() -> None:
@@ -81,7 +81,7 @@ def test_all_that_are_the_fastest_at_some_layer_are_named() -> None:
 def test_a_layer_that_is_wrong_in_one_pass_has_no_place_in_it() -> None:
     wrong = record("flash_attn_4", BACKWARD, status=Status.INCORRECT, regimes=[BURST])
     shown = layers.blocks(results(*SLOW, *NATIVE, *FAST[:2], wrong))
-    assert rows_of(table_of(shown, "The fastest"))[0][-1] == "torch_native"
+    assert rows_of(table_of(shown, "The fastest"))[0][-1] == "PyTorch default (SDPA)"
     row = cells(table_of(shown, "llama3-8b: "), "flash_attn_4")
     assert (row["backward ms"], row["total / sum"]) == ("INCORRECT", "-")
 

@@ -37,7 +37,7 @@ def test_a_speedup_is_over_one_gpu_of_the_same_host_with_its_interval() -> None:
 
 
 def test_the_split_is_of_computing_communicating_waiting_and_no_kernel() -> None:
-    *_, ring = rows_of(table_of(parallel.blocks(results(ALONE, ULYSSES, RING)), "A step alone"))
+    *_, ring = rows_of(table_of(parallel.blocks(results(ALONE, ULYSSES, RING)), "A step as the host launches it"))
     # Of the profiled step alone, whose parts overlap for 2 ms; a step that was timed may have waited for longer.
     assert ring[-6:] == ("33.0", "79.0", "60.0", "10.0", "5.00", "6.00")
 

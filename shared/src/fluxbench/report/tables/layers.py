@@ -89,7 +89,7 @@ def _fastest(found: Sequence[Layer]) -> Table:
     body = []
     for layer in found:
         fastest = {which: layer.unbeaten(which) for which in PASSES.values()}
-        names = {which: legend.name(of[0].variant, tied=len(of) > 1) if of else "-" for which, of in fastest.items()}
+        names = {which: f"{label(of[0].variant)}{' =' * (len(of) > 1)}" if of else "-" for which, of in fastest.items()}
         speeds = [
             _speed(layer, record.variant, other, TOTAL) for other in (EAGER, DEFAULT) for record in fastest[TOTAL][:1]
         ]

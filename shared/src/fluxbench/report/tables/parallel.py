@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 
 from fluxbench.analysis.groups import timing_of
@@ -12,14 +12,15 @@ from fluxbench.core.formatting import listed, number, percent, plus_minus
 from fluxbench.device.model import Device
 from fluxbench.operations.model_shape import ModelShape
 from fluxbench.operations.sharing import model_of
-from fluxbench.report.blocks import Block, Column, Heading, Paragraph, Row, Table
+from fluxbench.report.blocks import Block, Bullets, Column, Fold, Heading, Paragraph, Row, Table
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import INTERVALS, capitalized, conditions, statistic
 from fluxbench.report.tables import Rows, estimate_cells, time_cells
 from fluxbench.report.tables.not_passed import not_passed
 from fluxbench.variants import label
 
-_HEADS = ("ranks", "step\nms", "speedup", "of ideal")
+_WHICH = (Column("kernel", left=True), Column("way", left=True), Column("ranks"))
+_HEADS = ("step\nms", "speedup", "of ideal")
 _PARTS = ("launching\nms", "profiled\nstep, ms", "computing\nms", "commu-\nnicating\nms", "waiting\nms", "idle\nms")
 _SPEEDUP = (
     "Speedup: the time on one GPU of this host over the time on several, measured in the same windows of the same "
@@ -33,21 +34,26 @@ _LAUNCHED = (
 _SPLIT = (
     "Of the first GPU in one profiled step, from its first kernel to the end of its last: kernels that compute, "
     "kernels that communicate, and what these take longer than those of the GPU that waits least, which may be this "
-    "one. Idle: no kernel. Ring attention computes while it communicates, so the parts may be longer together than "
-    "the step."
+    "one. Idle: no kernel, since the host has not launched the next one. Ring attention computes while it "
+    "communicates, so the parts may be longer together than the step."
 )
 
 
 def blocks(results: Results) -> list[Block]:
-    """Return the times of each model by way and number of GPUs, after a sentence on the fastest way."""
+    """Return the times of each model by way and number of GPUs, after a sentence on the fastest way of each.
+
+    What a step is spent on is in a fold.
+    """
     records = [record for record in results.records if record.workload.operation == OPERATION]
     if not records:
         return [
             Paragraph("There are no shared steps among the records." if results.records else "There are no records.")
         ]
     found = shared_records(records)
-    table = [_table(found)] if found else []
-    return [Paragraph(lead(found, results.device)), *table, *not_passed(records)]
+    where, gains = _lead(found, results.device)
+    said = Bullets(where, [(gain, "") for gain in gains]) if gains else Paragraph(where)
+    split = [Fold("What a step is spent on", [_table_of_parts(found)])] if any(each.split for each in found) else []
+    return [said, *([_table(found)] if found else []), *split, *not_passed(records)]
 
 
 def rows(results: Results) -> Rows:
@@ -65,17 +71,23 @@ def rows(results: Results) -> Rows:
 
 def lead(found: Sequence[SharedRecord], device: Device) -> str:
     """Return how much faster a step of each model is on all GPUs of a host by the fastest way."""
+    where, gains = _lead(found, device)
+    return " ".join([where, *gains])
+
+
+def _lead(found: Sequence[SharedRecord], device: Device) -> tuple[str, list[str]]:
+    """Return on how many GPUs it was run, or why on one alone, and a sentence for each model."""
     is_cpu = device.kind == "cpu"
     what = "process" if is_cpu else "GPU"
     shared = [each for each in found if each.speedup]
     if not shared:
         have = f"This host has {device.count} {what}{'s' * (device.count > 1)}"
-        return "No step was shared: a reason stands with each row." if is_cpu else f"{have}: no step was shared."
+        return "No step was shared: a reason stands with each row." if is_cpu else f"{have}: no step was shared.", []
     most = max(each.gpus for each in shared)
     numbers = " and ".join(str(gpus) for gpus in sorted({each.gpus for each in shared}))
     by_model = [[*its] for _, its in groupby(shared, key=lambda each: each.model)]
-    gains = " ".join(_gain([each for each in its if each.gpus == most] or its, what) for its in by_model)
-    return f"Run on {numbers} {what}{'es' if is_cpu else 's'} of one host. {gains}"
+    gains = [_gain([each for each in its if each.gpus == most] or its, what) for its in by_model]
+    return f"Run on {numbers} {what}{'es' if is_cpu else 's'} of one host.", gains
 
 
 def _gain(of_model: Sequence[SharedRecord], what: str) -> str:
@@ -106,35 +118,42 @@ def _overlap(one: SharedRecord, other: SharedRecord) -> bool:
 
 
 def _table(found: Sequence[SharedRecord]) -> Table:
-    split = any(each.split for each in found)  # not on a CPU
-    columns = [Column("kernel", left=True), Column("way", left=True), *map(Column, _HEADS + _PARTS * split)]
-    body: list[Heading | Row] = []
-    for model, its in groupby(found, key=lambda each: each.model):
-        body += [Heading(model), *_rows(list(its), split=split)]
     timed = [each.record for each in found]
     regime = "sustained" if timed[0].sustained else next(iter(timed[0].timings))
     how = f"{capitalized(f'{statistic(timed, regime)} time per step, {regime}; {conditions(timed, regime)}')}."
-    notes = [how, f"{capitalized(INTERVALS)}.", _SPEEDUP, *[_LAUNCHED, _SPLIT] * split]
-    return Table(columns, body, "A step alone and shared.", notes)
+    notes = [how, f"{capitalized(INTERVALS)}.", _SPEEDUP]
+    return Table([*_WHICH, *map(Column, _HEADS)], _body(found, _times), "A step alone and shared.", notes)
 
 
-def _rows(found: Sequence[SharedRecord], *, split: bool) -> Iterator[Row]:
-    alone: set[str] = set()
-    for each in found:
-        if each.way == ALONE and each.record.variant in alone:  # measured again beside more GPUs
-            continue
-        alone |= {each.record.variant} if each.way == ALONE else set()
-        timing = timing_of(each.record)
-        speedup, ideal = "-", "-"
-        if each.speedup:
-            speedup = plus_minus(each.speedup.value, (each.speedup.low, each.speedup.high))
-            ideal = percent(each.speedup.value / each.gpus)
-        parts = [number(ms) for ms in vars(each.split).values()] if each.split else ["-"] * 5 * split
-        if each.way == ALONE and each.split:
-            parts[2:4] = "-", "-"
-        launch_ms = each.record.launch_ms
-        parts = [number(launch_ms) if launch_ms is not None else "-", *parts] if split else []
-        yield Row((
-            label(each.record.variant), WAYS[each.way], str(each.gpus),
-            plus_minus(timing.median_ms, timing.ci95_ms), speedup, ideal, *parts,
-        ))  # fmt: skip
+def _table_of_parts(found: Sequence[SharedRecord]) -> Table:
+    title = "A step as the host launches it, and one profiled step."
+    return Table([*_WHICH, *map(Column, _PARTS)], _body(found, _parts), title, [_LAUNCHED, _SPLIT])
+
+
+def _body(found: Sequence[SharedRecord], cells: Callable[[SharedRecord], Iterable[str]]) -> list[Heading | Row]:
+    """Return a row for each step, below its model; the one on a GPU alone is one row, however often it was measured."""
+    body: list[Heading | Row] = []
+    for model, its in groupby(found, key=lambda each: each.model):
+        body.append(Heading(model))
+        alone: set[str] = set()
+        for each in its:
+            if each.way == ALONE and each.record.variant in alone:
+                continue
+            alone |= {each.record.variant} if each.way == ALONE else set()
+            body.append(Row((label(each.record.variant), WAYS[each.way], str(each.gpus), *cells(each))))
+    return body
+
+
+def _times(each: SharedRecord) -> Iterator[str]:
+    timing = timing_of(each.record)
+    yield plus_minus(timing.median_ms, timing.ci95_ms)
+    yield plus_minus(each.speedup.value, (each.speedup.low, each.speedup.high)) if each.speedup else "-"
+    yield percent(each.speedup.value / each.gpus) if each.speedup else "-"
+
+
+def _parts(each: SharedRecord) -> Iterator[str]:
+    yield number(each.record.launch_ms) if each.record.launch_ms is not None else "-"
+    parts = [number(ms) for ms in vars(each.split).values()] if each.split else ["-"] * (len(_PARTS) - 1)
+    if each.way == ALONE:
+        parts[2:4] = "-", "-"
+    yield from parts
