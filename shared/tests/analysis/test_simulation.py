@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -120,6 +121,28 @@ def test_the_published_pages_of_a_target_are_simulated() -> None:
     assert simulation
     assert [one.scenario for one in simulation.outcomes] == list(BY_NAME)
     assert of_target(REPORTS.parent, "made-up", "flux") is None
+
+
+def test_a_page_of_other_workloads_is_not_among_those_of_the_newest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = made_up(np.random.default_rng(3), 3)
+    beside = [
+        dataclasses.replace(
+            run,
+            levels={key: np.stack([its[:count], its[:count]], axis=1) for key, its in run.levels.items()},
+            workloads=frozenset(f"{number}" for number in range(count)),
+        )
+        for run, count in zip(runs, (3, 3, 2), strict=True)
+    ]
+    monkeypatch.setattr("fluxbench.analysis.simulation.components.pages_of", lambda *_: beside)
+    found = published(tmp_path, "made-up", "flux")
+    assert found
+    assert (found.runs, found.workloads) == (("run 0", "run 1"), 3)
+    monkeypatch.setattr("fluxbench.analysis.simulation.components.pages_of", lambda *_: beside[::-1])
+    found = published(tmp_path, "made-up", "flux")
+    assert found
+    assert (found.runs, found.workloads) == (("run 2",), 2)
 
 
 @pytest.mark.parametrize("name", ["cpu", "h200"])

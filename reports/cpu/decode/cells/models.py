@@ -4,7 +4,7 @@
 # tool.fluxbench.notebook = "decode"
 # tool.fluxbench.study = "fluxbench.studies.decode:MODEL"
 # tool.fluxbench.packages = ["torch==2.13.0", "numpy==2.4.6"]
-# tool.fluxbench.variants = ["torch_flash", "torch_cudnn", "torch_math", "torch_native", "triton_decode"]
+# tool.fluxbench.variants = ["torch_flash", "torch_cudnn", "torch_native", "triton_decode"]
 # ///
 from fluxbench import bench, show
 bench.measure()

@@ -3,7 +3,7 @@
 # tool.uv.sources.fluxbench = { path = "../../../shared", editable = true }
 # tool.fluxbench.notebook = "decode"
 # tool.fluxbench.packages = ["torch==2.13.0", "numpy==2.4.6"]
-# tool.fluxbench.variants = ["torch_flash", "torch_cudnn", "torch_math", "torch_native"]
+# tool.fluxbench.variants = ["torch_flash", "torch_cudnn", "torch_native"]
 # ///
 from fluxbench import bench, show
 bench.measure()

@@ -4,8 +4,7 @@
 # tool.fluxbench.notebook = "model"
 # tool.fluxbench.packages = ["torch==2.13.0", "numpy==2.4.6", "diffusers==0.42.1"]
 # tool.fluxbench.lock = "diffusers"
-# tool.fluxbench.variants = ["torch_native_blocks", "torch_cudnn_blocks", "torch_flash_blocks",
-#     "torch_efficient_blocks", "flex_blocks", "triton_flash_blocks"]
+# tool.fluxbench.variants = ["torch_native_blocks", "torch_cudnn_blocks", "torch_flash_blocks"]
 # ///
 from fluxbench import bench, show
 bench.measure()

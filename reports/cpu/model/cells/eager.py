@@ -4,7 +4,7 @@
 # tool.fluxbench.notebook = "model"
 # tool.fluxbench.packages = ["torch==2.13.0", "numpy==2.4.6", "diffusers==0.42.1"]
 # tool.fluxbench.lock = "diffusers"
-# tool.fluxbench.variants = ["torch_native", "torch_cudnn", "torch_flash", "torch_efficient", "triton_flash"]
+# tool.fluxbench.variants = ["torch_native", "torch_cudnn", "torch_flash", "triton_flash", "gluon_flash"]
 # ///
 from fluxbench import bench, show
 bench.measure()

@@ -2,7 +2,7 @@
 # dependencies = ["fluxbench"]
 # tool.uv.sources.fluxbench = { path = "../../../shared", editable = true }
 # tool.fluxbench.notebook = "model"
-# tool.fluxbench.study = "fluxbench.studies.model:LIBRARIES"
+# tool.fluxbench.study = "fluxbench.studies.model:LIBRARIES_AT_1024"
 # tool.fluxbench.packages = ["torch==2.13.0", "numpy==2.4.6", "diffusers==0.42.1", "flash-attn-4==4.0.0b36"]
 # tool.fluxbench.lock = "diffusers-flash-attn-4"
 # tool.fluxbench.variants = ["flash_attn_4", "flash_attn_4_blocks"]

@@ -3,8 +3,7 @@
 # tool.uv.sources.fluxbench = { path = "../../../shared", editable = true }
 # tool.fluxbench.notebook = "sdpa"
 # tool.fluxbench.packages = ["torch==2.13.0", "numpy==2.4.6"]
-# tool.fluxbench.variants = ["torch_eager", "torch_native", "torch_math", "torch_flash",
-#     "torch_cudnn", "torch_efficient", "triton_flash"]
+# tool.fluxbench.variants = ["torch_math", "torch_flash"]
 # ///
 from fluxbench import bench, show
 bench.measure()

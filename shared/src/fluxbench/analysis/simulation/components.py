@@ -42,6 +42,7 @@ class Run:
     method_version: int
     levels: Mapping[VariantKey, Levels]  # or times and those over the control kernel's, [workloads, 2, processes]
     software: tuple[str | None, ...] = ()  # versions of torch and of the driver
+    workloads: frozenset[str] = frozenset()  # of a page
 
 
 LevelsOf = Callable[[Sequence[Record], Mapping[str, ControlTimes]], dict[VariantKey, Levels]]
@@ -68,14 +69,14 @@ class Components:
 def published(root: Path, target: str, notebook: str) -> Components | None:
     """Return the components of a target's published pages and sessions; None where no page has burst times.
 
-    Processes are those of the pages by the newest page's method version that have all variants of the newest. How far
-    runs differ is taken from the newest version that has sessions, how far cards differ from the newest one that has
-    pages of several.
+    Processes are those of the pages by the newest page's method version and of its workloads that have all its
+    variants. How far runs differ is taken from the newest version that has sessions, how far cards differ from the
+    newest one that has pages of several.
     """
     reports = root / "reports" / target
-    pages: dict[int, list[Run]] = {}
+    pages: dict[tuple[int, frozenset[str]], list[Run]] = {}
     for page in pages_of(reports, notebook, _beside_control):
-        pages.setdefault(_version(page), []).append(page)
+        pages.setdefault((_version(page), page.workloads), []).append(page)
     if not pages:
         return None
     sessions = sessions_of(reports, _beside_control)
@@ -207,6 +208,7 @@ def _page(folder: Path, levels_of: LevelsOf) -> Run | None:
         method_version=first.method_version,
         levels=levels,
         software=tuple(first.versions.get(name) for name in ("torch", "driver")),
+        workloads=frozenset(record.workload.name for record in records),
     )
 
 

@@ -40,7 +40,7 @@ def published(root: Path, target: str, notebook: str) -> tuple[BetweenRuns | Non
     reports = root / "reports" / target
     pages: dict[tuple[object, ...], list[Run]] = {}
     for page in pages_of(reports, notebook, _as_they_are):
-        pages.setdefault((page.method_version, *page.software), []).append(page)
+        pages.setdefault((page.method_version, page.workloads, *page.software), []).append(page)
     cards = [each for alike in pages.values() if len(each := by_card(alike)) > 1]
     return _most(sessions_of(reports, _as_they_are)), _most(cards)
 

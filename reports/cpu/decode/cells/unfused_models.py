@@ -1,0 +1,11 @@
+# /// script
+# dependencies = ["fluxbench"]
+# tool.uv.sources.fluxbench = { path = "../../../shared", editable = true }
+# tool.fluxbench.notebook = "decode"
+# tool.fluxbench.study = "fluxbench.studies.decode:UNFUSED_MODEL"
+# tool.fluxbench.packages = ["torch==2.13.0", "numpy==2.4.6"]
+# tool.fluxbench.variants = ["torch_math"]
+# ///
+from fluxbench import bench, show
+bench.measure()
+show.measured()
