@@ -156,9 +156,9 @@ def _kernels(of: Recommendation, verdict: Verdict) -> Iterator[Kernel]:
     """
     unranked = [label(record.variant) for record in of.point.unranked]
     unsure = [f"no winner: {listed(unranked)} may be as fast and has no rank"] if unranked else []
+    unsure = [_undecided(verdict, unranked)] if verdict.is_undecided else unsure
     for one in verdict.named:
         notes = ["tie"] * (len(verdict.named) > 1) + ["launch-bound"] * is_launch_bound(one.record) + unsure
-        notes += [_undecided(verdict)] * verdict.is_undecided
         yield Kernel(label(one.record.variant), ", ".join(notes), _number(verdict, one))
     uncompiled = first_uncompiled(verdict)
     if uncompiled and uncompiled.speedup:
@@ -177,9 +177,9 @@ def _kernels(of: Recommendation, verdict: Verdict) -> Iterator[Kernel]:
         yield Kernel(label(quantized.record.variant), note, _number(verdict, quantized))
 
 
-def _undecided(verdict: Verdict) -> str:
-    """Return which kernels may be as fast as those that an undecided verdict names."""
-    others = [label(record.variant) for record in verdict.named_unsure]
+def _undecided(verdict: Verdict, unranked: Sequence[str]) -> str:
+    """Return which kernels may be as fast as those that an undecided verdict names, those without a rank too."""
+    others = list(dict.fromkeys([*(label(record.variant) for record in verdict.named_unsure), *unranked]))
     return f"no winner: {counted(others)} may be as fast" if others else "too uncertain to tell from others"
 
 
