@@ -90,9 +90,11 @@ def test_of_variants_that_are_all_timed_at_once_all_are_written(hears: Hears) ->
 
 
 @pytest.mark.parametrize("names", [["torch_math"]])
-def test_a_cell_of_one_variant_has_them_when_that_was_timed(hears: Hears) -> None:
-    beside = timed("torch_flash", workloads=(TINY.name, TINIER.name)) | {"burst": None}  # for the other one's ratio
-    hears(beside, OVER)
+@pytest.mark.parametrize("without", [{}, {"burst": None}], ids=["on a CPU", "on a GPU"])
+def test_a_cell_of_one_variant_has_them_when_that_and_not_its_reference_was_timed(
+    hears: Hears, without: dict[str, object]
+) -> None:
+    hears(began("torch_flash"), timed("torch_flash", workloads=(TINY.name, TINIER.name)) | without, OVER)
     assert seen() == (0, False)
     hears(*of("torch_math"), OVER)
     assert {each.variant for each in written()} == {"torch_math"}
@@ -122,6 +124,7 @@ def test_where_they_cannot_be_written_the_measurement_goes_on(hears: Hears) -> N
     assert seen() == (1, False)
 
 
+@pytest.mark.parametrize("names", [["torch_flash", "no such variant"]])
 def test_where_they_cannot_be_computed_the_measurement_goes_on(hears: Hears) -> None:
     hears(*of("torch_flash"), *of("no such variant"), OVER)
     assert (seen(), Path(FOLDER).exists()) == ((1, False), False)

@@ -34,7 +34,7 @@ class Early:
         self, collected: Collected, names: Collection[str], workloads: Sequence[Workload], context: Context
     ) -> None:
         """`names`: the variants that are to be measured."""
-        self._collected, self._workloads = collected, workloads
+        self._collected, self._names, self._workloads = collected, names, workloads
         self._least = min(_VARIANTS, len(names))
         self._context = dataclasses.replace(context, processes=1, early=True)
         self._is_done = False
@@ -43,9 +43,10 @@ class Early:
         """Take note of an event of a worker, which `collected` has taken in."""
         if self._is_done or isinstance(event, events.Timed):  # another may be timed already
             return
-        timed = list(dict.fromkeys(trial.timed.variant for trial in self._collected.trials if trial.timed.burst))
+        seen = {trial.timed.variant for trial in self._collected.trials if trial.timed.burst}
+        timed = [name for name in self._names if name in seen]  # a reference may be another cell's variant
         if len(timed) < self._least:
-            if isinstance(event, events.TrialBegan) and len({*timed, event.variant}) >= self._least:
+            if isinstance(event, events.TrialBegan) and len({*timed, event.variant} & {*self._names}) >= self._least:
                 progress.say(early="soon")
         else:
             self._is_done = True
