@@ -6,17 +6,38 @@ from pathlib import Path
 
 from sites import believe, record, write
 
+from fluxbench.records.schema import BURST, Flag, Record
+from fluxbench.records.status import FlagKind
 from fluxbench.site.collect import collect
-from fluxbench.site.uses import recommended
+from fluxbench.site.uses import Kernel, recommended
+
+
+def the_one_kernel(reports: Path, notebook: str, records: list[Record]) -> Kernel:
+    """Return the only kernel that is named of a target's only notebook."""
+    write(reports, "h200", *records, notebook=notebook)
+    [target] = collect(reports, believe)
+    found = recommended(target)
+    assert found
+    [kernel] = [kernel for use in found.uses for answer in use.answers for kernel in answer.kernels]
+    return kernel
 
 
 def test_where_no_kernel_is_measurably_the_fastest_all_candidates_are_named(tmp_path: Path) -> None:
     wide = {"torch_flash": 1.0, "torch_cudnn": 1.3, "flex": 1.4}
     records = [record(variant, "flux1-1024px-t512", ms, ci=0.4) for variant, ms in wide.items()]
-    write(tmp_path, "h200", *records, notebook="flux")
-    [target] = collect(tmp_path, believe)
-    found = recommended(target)
-    assert found
-    [kernel] = [kernel for use in found.uses for answer in use.answers for kernel in answer.kernels]
+    kernel = the_one_kernel(tmp_path, "flux", records)
     note = "no winner: cuDNN (SDPA) and FlexAttention may be as fast"
     assert (kernel.name, kernel.note) == ("FlashAttention-2 (SDPA)", note)
+
+
+def test_one_without_a_rank_in_a_grid_is_named_among_them_and_once(tmp_path: Path) -> None:
+    replayed = [Flag(kind=FlagKind.REPLAYED, regime=BURST, value=1.0)]
+    records = [
+        record(variant, "sdpa-b8-s128-h12-d64-bf16", ms, regimes=[BURST], flags=flags, burst_ci=0.4)
+        for variant, ms, flags in (
+            ("torch_native", 1.0, replayed), ("flash_attn_4", 0.9, replayed), ("flex", 0.019, []),
+        )
+    ]  # fmt: skip
+    note = the_one_kernel(tmp_path, "sdpa", records).note
+    assert note.startswith("no winner: ")
+    assert note.count("FlexAttention") == note.count("no winner") == 1

@@ -154,9 +154,7 @@ def _kernels(of: Recommendation, verdict: Verdict) -> Iterator[Kernel]:
 
     A quantized one is there too where no exact one is.
     """
-    unranked = [label(record.variant) for record in of.point.unranked]
-    unsure = [f"no winner: {listed(unranked)} may be as fast and has no rank"] if unranked else []
-    unsure = [_undecided(verdict, unranked)] if verdict.is_undecided else unsure
+    unsure = _unsure(of, verdict)
     for one in verdict.named:
         notes = ["tie"] * (len(verdict.named) > 1) + ["launch-bound"] * is_launch_bound(one.record) + unsure
         yield Kernel(label(one.record.variant), ", ".join(notes), _number(verdict, one))
@@ -177,10 +175,13 @@ def _kernels(of: Recommendation, verdict: Verdict) -> Iterator[Kernel]:
         yield Kernel(label(quantized.record.variant), note, _number(verdict, quantized))
 
 
-def _undecided(verdict: Verdict, unranked: Sequence[str]) -> str:
-    """Return which kernels may be as fast as those that an undecided verdict names, those without a rank too."""
-    others = list(dict.fromkeys([*(label(record.variant) for record in verdict.named_unsure), *unranked]))
-    return f"no winner: {counted(others)} may be as fast" if others else "too uncertain to tell from others"
+def _unsure(of: Recommendation, verdict: Verdict) -> list[str]:
+    """Return the note on which kernels may be as fast as those that a verdict names, if any may be."""
+    unranked = [label(record.variant) for record in of.point.unranked]
+    if verdict.is_undecided:
+        others = list(dict.fromkeys([*(label(record.variant) for record in verdict.named_unsure), *unranked]))
+        return [f"no winner: {counted(others)} may be as fast" if others else "too uncertain to tell from others"]
+    return [f"no winner: {listed(unranked)} may be as fast and has no rank"] if unranked else []
 
 
 def _number(verdict: Verdict, of: Contender) -> str:

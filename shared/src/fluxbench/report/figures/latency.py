@@ -125,8 +125,8 @@ def _curve_of_kernel(group: Group, forms: list[Curve]) -> Curve:
 
 def _once(every: list[Curve]) -> list[Curve]:
     """Return the curves without those of another way to load the kernels of one of them."""
-    ends = once([curve[-1] for curve in every])
-    return [curve for curve in every if curve[-1] in ends]
+    kept = {record.variant for record in once([curve[-1] for curve in every])}
+    return [curve for curve in every if curve[-1].variant in kept]
 
 
 def _close_to_fastest(group: Group, shown: list[Curve]) -> list[Curve]:

@@ -137,9 +137,10 @@ def _body(found: Sequence[SharedRecord], cells: Callable[[SharedRecord], Iterabl
         body.append(Heading(model))
         alone: set[str] = set()
         for each in its:
-            if each.way == ALONE and each.record.variant in alone:
-                continue
-            alone |= {each.record.variant} if each.way == ALONE else set()
+            if each.way == ALONE:
+                if each.record.variant in alone:
+                    continue
+                alone.add(each.record.variant)
             body.append(Row((label(each.record.variant), WAYS[each.way], str(each.gpus), *cells(each))))
     return body
 
