@@ -5,8 +5,8 @@ from fluxbench.studies.study import Study
 # At six lengths a process holds 13 GB of an H200, and up to 49 for a moment while it checks; less of a smaller card.
 # By a replay of the steps of an H200's page six cells at once save 55 s of 725, eight no more.
 _AT_ONCE, _AT_LEAST, _CELL_BYTES = 6, 4, 19_000_000_000
-# Of a CPU, whose calls take a few hundred times as long, a smaller image: the page is to take under five minutes on two
-# cores without AVX-512 (237 s, 2026-11-29; three lengths at 512 px took 357 to 423).
+# Of a CPU, whose calls take a few hundred times as long, a smaller image: the page is to take five minutes on two cores
+# without AVX-512 (237 to 310 s, 2026-11-29; three lengths at 512 px took 357 to 423).
 STUDY = Study(
     name="flux",
     sets={"cpu": ("flux1-256px",), "any": ("flux1-1024px",)},
