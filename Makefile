@@ -5,6 +5,7 @@
 # TORCH       another locked torch to measure with; `make wheelhouse`: a torch to gather too
 # ALL=1       measure also what environment/targets.toml excludes from this machine's page; `make wheelhouse`: the libraries too
 # LIMIT       seconds that a build may take: it stops measuring in time to draw the page
+# PROCESSES   fresh processes of each variant, if more than usual: smaller changes are found
 # CELL        the cells of `make rerun`
 # WHEELHOUSE  a folder with the wheels that no registry has
 # PORT        the port of `make serve`
@@ -16,6 +17,7 @@ TORCH ?=
 ALL ?=
 CELL ?=
 LIMIT ?=
+PROCESSES ?=
 WHEELHOUSE ?=
 PORT ?= 8000
 
@@ -39,6 +41,7 @@ endif
 export FLUXBENCH_TORCH ?= $(TORCH)
 export FLUXBENCH_ALL ?= $(ALL)
 export FLUXBENCH_LIMIT_S ?= $(LIMIT)
+export FLUXBENCH_PROCESSES ?= $(PROCESSES)
 export FLUXBENCH_WHEELS ?= $(abspath $(WHEELS))
 CPU_TORCH := $(wildcard $(addsuffix /torch-2.13.0+cpu-$(PYTAG)-*.whl,$(PIP_FIND_LINKS)))
 TORCH_LOCK := $(LOCKS)/torch-2.13.0$(if $(CPU_TORCH),+cpu).txt

@@ -58,6 +58,7 @@ def made_up(
     by_place: Callable[[int], float] = lambda place: 0.0,
     by_trial: Callable[[int], float] = lambda trial: 0.0,
     sustained: bool = False,
+    processes: int = PROCESSES,
     **fields: Any,
 ) -> Trials:
     """Return trials of a harness that errs by these shares: of a variant in a process, of a sample, of it in a run.
@@ -66,7 +67,8 @@ def made_up(
     place in the round or its trial in the process sets. Sustained times are those of burst.
     """
     rng = random.Random(0)
-    made = [_run(n, rng, (of_process, of_sample, of_run), works, by_place, by_trial, sustained) for n in range(runs)]
+    errors = (of_process, of_sample, of_run)
+    made = [_run(n, rng, errors, works, by_place, by_trial, sustained, processes) for n in range(runs)]
     whole: dict[str, Any] = {"asked": runs, "device": "NVIDIA H200", "fingerprint": FINGERPRINT, "variants": FORMS}
     return Trials(runs=tuple(made), **(whole | fields))
 
@@ -79,13 +81,14 @@ def _run(
     by_place: Callable[[int], float],
     by_trial: Callable[[int], float],
     sustained: bool,
+    processes: int,
 ) -> Run:
     of_process, of_sample, of_run = errors
     samples: dict[tuple[str, str], list[tuple[float, ...]]] = {}
     control: dict[str, list[tuple[float, ...]]] = {}
     places: list[Place] = []
     moved = {name: rng.gauss(1, of_run) for name in FORMS}
-    for process in range(PROCESSES):
+    for process in range(processes):
         names = list(FORMS)
         rng.shuffle(names)
         for trial, name in enumerate(names):

@@ -172,6 +172,7 @@ def played(
     device: Device = CPU,
     worker: str = WORKER,
     most: int = 3,
+    least: int = 3,
     effort: Effort = USUAL,
     burst_alone: tuple[str, ...] = (),
     references: tuple[str, ...] = (),
@@ -179,7 +180,7 @@ def played(
     lock: str | None = None,
     before: Collected | None = None,
 ) -> Collected:
-    """Run three processes of the fake worker in a scenario and return what was collected, with what was `before`."""
+    """Run `least` processes of the fake worker in a scenario and return what was collected, with what was `before`."""
     python = executable(folder / "python", worker.replace("SCENARIO", textwrap.dedent(scenario)))
     collected = before or Collected(until=time.monotonic() + until_s)
     environment = Environment(python=str(python))
@@ -187,8 +188,8 @@ def played(
     batch = Batch(
         folder=folder, environment=environment, device=device, workloads=shapes, variants=names,
         references=references or names[:1],
-        processes=3, most=most, sustained=True, probe=True, lock=lock, compiled=str(folder), cases=str(folder),
-        effort=effort, burst_alone=burst_alone,
+        processes=least, most=max(least, most), sustained=True, probe=True, lock=lock, compiled=str(folder),
+        cases=str(folder), effort=effort, burst_alone=burst_alone,
     )  # fmt: skip
     with contextlib.closing(Pool(folder, environment, device, names, 3)) as pool:
         batch.measure(collected, pool, deadline)

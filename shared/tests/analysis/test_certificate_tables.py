@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from certificates import FINGERPRINT, as_json, made_up
 
+from fluxbench.analysis.certificate.by_processes import with_processes
 from fluxbench.analysis.certificate.certificate import certify
 from fluxbench.analysis.certificate.summary_json import to_json as summary_of
 from fluxbench.analysis.certificate.tables import earlier, independent
@@ -66,6 +67,7 @@ def test_earlier_trials_of_the_same_versions_are_added(tmp_path: Path) -> None:
         "history/2026-01-28T120000Z": moved(present, 28, card="b2"),
         "history/2026-01-29T120000Z": moved(present, 29, driver="570"),
         "history/2026-01-30T120000Z": present,  # itself
+        "history/2026-01-30T130000Z": with_processes(moved(present, 27), 2),
         "records": moved(present, 30),
     }
     for folder, one in published.items():

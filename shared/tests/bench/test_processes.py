@@ -22,10 +22,11 @@ from fake_workers import (
     status_of,
     when,
 )
-from fakes import GPU, TINY
+from fakes import CPU, GPU, TINY
 
 from fluxbench.bench import pool, processes
 from fluxbench.core import device_lock, progress
+from fluxbench.device.model import Device
 from fluxbench.records.status import Status
 from fluxbench.timing.telemetry import Sampler
 
@@ -209,6 +210,25 @@ def before(step, variant=None, workload=None):
         assert {len(collected.taken(name, "tiny")) for name in "bc"} == {most, 3}
         assert (started(folder), collected.workers, len(list(folder.glob("waits-*")))) == (most, most, most)
     assert exits == [None] * 7
+
+
+@pytest.mark.parametrize("device", [CPU, GPU], ids=["cpu", "gpu"])
+def test_many_processes_do_not_all_start_at_once_and_on_a_cpu_none_beside_another(
+    tmp_path: Path, device: Device
+) -> None:
+    scenario = """
+def before(step, variant=None, workload=None):
+    if (step, variant, workload) == ("check", "a", "tiny"):
+        with open("waiting", "a") as file:
+            print(len([name for name in os.listdir() if name.startswith("waits-")]), file=file)
+"""
+    collected = played(tmp_path, scenario, device=device, worker=beginning(NOTES_ITSELF), least=7)
+    assert {len(collected.taken(name, "tiny")) for name in "abc"} == {7}
+    assert started(tmp_path) == collected.workers == 7
+    begun = [int(line) for line in (tmp_path / "waiting").read_text(encoding="utf-8").split()]
+    assert len(begun) == 7
+    limits = [max(3, number + 2) if device is GPU else number + 1 for number in range(7)]
+    assert all(count <= limit for count, limit in zip(begun, limits, strict=True))
 
 
 @pytest.mark.parametrize("dies", ["os.kill(os.getpid(), signal.SIGKILL)", "silent()"], ids=["dies", "hangs"])

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 from fake_workers import HEADER, in_cell, interpreter, skip_silence
-from fakes import CPU, TINIER, TINY
+from fakes import CPU, GPU, TINIER, TINY
 from sample_events import collected, readings, timed
 
 from fluxbench import bench
 from fluxbench.bench import pool, trials
+from fluxbench.device import detect
+from fluxbench.device.model import Device
 
 FORMS = ("plus_0", "plus_1")
 
@@ -120,3 +122,20 @@ def test_places_are_those_of_ranked_samples_in_their_rounds_and_of_trials_in_the
     assert (second["workload"], second["samples_ms"]) == ("tinier", [0.5, 1.5, 2.0])
     assert (third["variant"], third["trial"], third["trials"], third["of"]) == ("b", 1, 2, 3)
     assert (fourth["process"], fourth["trial"], fourth["trials"], fourth["of"]) == (1, 0, 1, 2)
+
+
+@pytest.mark.parametrize(("device", "asked", "processes"), [(CPU, "", 3), (GPU, "", 8), (CPU, "5", 5), (GPU, "4", 4)])
+def test_a_run_has_as_many_processes_as_find_a_change_of_1_percent_or_as_a_user_asks_for(
+    here: Path, monkeypatch: pytest.MonkeyPatch, device: Device, asked: str, processes: int
+) -> None:
+    given: list[Any] = []
+
+    def noted(*arguments: Any) -> list[Any]:
+        given.append(arguments[-1])
+        return []
+
+    monkeypatch.setattr(detect, "detect", lambda: device)
+    monkeypatch.setattr(trials, "measure", noted)
+    monkeypatch.setenv("FLUXBENCH_PROCESSES", asked)
+    bench.measure()
+    assert given == [(processes, processes)]

@@ -22,7 +22,8 @@ def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_a_setting_or_with_empty_ones_everything_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Settings.load() == DEFAULT
-    for name in ("PYTHON", "TORCH", "WHEELS", "WORKLOADS", "ALL", "CACHE", "CELL_LIMIT_S", "LIMIT_S", "UNTIL"):
+    numbers = ("CELL_LIMIT_S", "LIMIT_S", "UNTIL", "PROCESSES", "RUNS")
+    for name in ("PYTHON", "TORCH", "WHEELS", "WORKLOADS", "ALL", "CACHE", *numbers):
         monkeypatch.setenv(f"FLUXBENCH_{name}", "")
     assert Settings.load() == DEFAULT
     monkeypatch.setenv("FLUXBENCH_ALL", "0")
@@ -38,6 +39,8 @@ def test_every_setting_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("FLUXBENCH_CELL_LIMIT_S", "1200")
     monkeypatch.setenv("FLUXBENCH_LIMIT_S", "3600")
     monkeypatch.setenv("FLUXBENCH_UNTIL", "86400.125")
+    monkeypatch.setenv("FLUXBENCH_PROCESSES", "12")
+    monkeypatch.setenv("FLUXBENCH_RUNS", "4")
     assert Settings.load() == Settings(
         root=REPOSITORY,
         cache=tmp_path / "cache",
@@ -48,6 +51,8 @@ def test_every_setting_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         cell_limit_s=1200.0,
         limit_s=3600.0,
         until=86400.125,
+        processes=12,
+        runs=4,
     )
 
 
@@ -74,11 +79,13 @@ def test_a_torch_is_one_that_is_locked_and_no_interpreter_s(monkeypatch: pytest.
             for name in ("CELL_LIMIT_S", "LIMIT_S")
             for limit in ("soon", "0", "-20", "1.5", " 20", "1e3")
         ),
+        *(("PROCESSES", count, "a whole number from 3 to 99") for count in ("2", "100", "08", "many", "4.0")),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused(name: str, value: str, rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(f"FLUXBENCH_{name}", value)
     with pytest.raises(SetupError) as caught:
         Settings.load()
-    shown = "LIMIT (FLUXBENCH_LIMIT_S)" if name == "LIMIT_S" else f"FLUXBENCH_{name}"
+    of_make = {"LIMIT_S": "LIMIT", "PROCESSES": "PROCESSES"}
+    shown = f"{of_make[name]} (FLUXBENCH_{name})" if name in of_make else f"FLUXBENCH_{name}"
     assert str(caught.value) == f"{shown} must be {rule}, got {value!r}"

@@ -23,6 +23,7 @@ OF_TRIALS = (
     "certificate",
     "clocks",
     "detection",
+    "processes",
     "order",
     "reruns",
     "simulation",

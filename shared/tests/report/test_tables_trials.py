@@ -12,11 +12,12 @@ from certificates import BASES, UNSLOWED, WORKLOADS, answers, made_up, shown, wi
 from tabled import bullets, rows_of, table_of, words
 
 from fluxbench.analysis.certificate import judging, position
+from fluxbench.analysis.certificate.by_processes import with_processes
 from fluxbench.records.schema import Flag
 from fluxbench.records.status import FlagKind
 from fluxbench.stats.significance import Verdict
 
-OF_TRIALS = ("agreement", "detection", "order", "clocks")
+OF_TRIALS = ("agreement", "detection", "processes", "order", "clocks")
 SMALL = made_up(runs=4)
 
 
@@ -88,6 +89,29 @@ def test_detection_shows_each_slowdown_and_its_truth() -> None:
     assert f"A table has {len(UNSLOWED) * len(WORKLOADS)} rows" in " ".join(table.notes)
     twins = median(judging.injected(SMALL, "torch_flash", 0.0, twin=True))
     assert f"The same of the twin, which is not slowed: torch_flash {twins:.4f}, triton_flash " in " ".join(table.notes)
+
+
+def test_fewer_processes_a_side_find_less() -> None:
+    whole = made_up(runs=4, sustained=True, of_process=0.003, processes=8)
+    rows = rows_of(table_of(shown("processes", whole)))
+    assert [row[:2] for row in rows] == [(regime, f"{n}") for regime in ("burst", "sustained") for n in (3, 5, 8)]
+    for (regime, count, false, found, half), trials in zip(
+        rows, [with_processes(whole, n) for n in (3, 5, 8)] * 2, strict=True
+    ):
+        same = judging.tally((row for one in judging.a_a(trials) for row in one.rows), regime=regime)
+        slowdown = judging.detected(trials, 1.0, regime)
+        assert slowdown.rate is not None
+        assert {len(record.timings[regime].samples_ms) for record in trials.records} == {int(count)}
+        assert (false, half) == (f"{same.significant} of {same.count}", f"±{100 * (same.half_width or 0):.2f}%")
+        assert found == f"{100 * slowdown.rate:.1f}% of {slowdown.total.count}"
+    rates, halves = ([float(row[i].strip("±").partition("%")[0]) for row in rows[:3]] for i in (3, 4))
+    assert rates == sorted(rates)
+    assert rates[0] < rates[2]
+    assert halves == sorted(halves, reverse=True)
+
+
+def test_with_three_processes_there_is_one_row_a_regime() -> None:
+    assert [row[:2] for row in rows_of(table_of(shown("processes", SMALL)))] == [("burst", "3")]
 
 
 def test_order_shows_both_effects_of_position() -> None:

@@ -65,6 +65,7 @@ def of(cell: Cell, device: Device, settings: Settings) -> Fingerprint:
         "references": " ".join(study.references) if names else "",
         **({"gpus": device.count} if any("gpus" in each.shape for each in workloads) else {}),  # that share a step
         **({"whole_up_to": study.whole_up_to} if names and study.whole_up_to else {}),
+        **({"processes": settings.processes} if names and settings.processes else {}),
         "left_out": "" if settings.all else " ".join(target.exclude),
         "cell": cell.source_sha256[:12],
         **fingerprint.of_code(fingerprint.MEASURING),

@@ -24,7 +24,7 @@ from fluxbench.bench.early import Early
 from fluxbench.bench.events import Failed
 from fluxbench.bench.gate import gate, known, refused, unsupported
 from fluxbench.bench.pool import Pool
-from fluxbench.bench.processes import Batch
+from fluxbench.bench.processes import POOLED, Batch
 from fluxbench.bench.recording import Context
 from fluxbench.bench.side_by_side import measure_all
 from fluxbench.bench.timings import LEAST
@@ -61,9 +61,12 @@ def measure_variants(cell: Cell, settings: Settings, started: float) -> None:
     """Check and time a cell's variants at this machine's workloads, and write its files."""
     device = detect.detect()
     collected = Collected()
-    most = PROCESSES if device.worker_kind == "cpu" else MOST_PROCESSES
+    least = settings.processes or PROCESSES
+    most = least if device.worker_kind == "cpu" else max(least, MOST_PROCESSES)
     deadline, early = deadline_of(started, settings), progress.is_heard()
-    found = measure(cell, cell.variants, device, settings, deadline, collected, most, early=early, resumes=True)
+    found = measure(
+        cell, cell.variants, device, settings, deadline, collected, (least, most), early=early, resumes=True
+    )
     files.write(Path(f"{cell.id}.jsonl"), found)
     references_failed = [failed for failed in collected.failed.values() if failed.variant not in cell.variants]
     write_gzip(Path(f"{cell.id}.samples.json.gz"), samples.to_json(collected, references_failed))
@@ -91,30 +94,29 @@ def measure(
     settings: Settings,
     deadline: float,
     collected: Collected,
-    most: int = PROCESSES,
+    processes: tuple[int, int] = (PROCESSES, PROCESSES),
     early: bool = False,
     resumes: bool = False,
 ) -> list[Record]:
     """Return one record for every variant and workload, in that order; what workers wrote goes to `collected`.
 
-    `deadline` is a monotonic time in seconds. More processes than three, up to `most`, measure what is not known well
-    enough; of calls that last up to a second on a GPU two do. `early`: also write the first variants' records while
-    the cell goes on, see `bench.early`. `resumes`: go on with what a build that was stopped had measured, and keep what
-    this one measures until all is, see `bench.unfinished`. Raises `SetupError` where a study, a variant or a workload
-    is unknown.
+    `deadline` is a monotonic time in seconds. `processes`: how many at least, and at most, where what is known is not
+    enough. On a GPU a study may need fewer, see `processes_on_gpu`. `early`: also write the first variants' records
+    while the cell goes on, see `bench.early`. `resumes`: go on with what a build that was stopped had measured, and
+    keep what this one measures until all is, see `bench.unfinished`. Raises `SetupError` where a study, a variant or a
+    workload is unknown.
     """
     names = known(names)
     study = studies.find(cell.study)
     workloads = study.workloads_on(device, settings)
     depends = dependencies.of(cell, device, settings)
     wanted = gate(names, workloads, targets.of(device, settings.root, cell.notebook), device, settings, collected)
-    processes = PROCESSES
-    if device.worker_kind != "cpu":
-        processes, most = processes_on_gpu(study.effort, wanted, PROCESSES, most)
+    if device.worker_kind != "cpu" and not settings.processes:
+        processes = processes_on_gpu(study.effort, wanted, *processes)
     context = Context(
         cell=cell,
         device=device,
-        processes=processes,
+        processes=processes[0],
         fingerprint=depends,
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
         powers={},
@@ -125,7 +127,7 @@ def measure(
     if wanted:
         collected.others = list(nvidia.other_processes(device))
         with Unfinished.of(settings, cell, depends) if resumes else contextlib.nullcontext() as unfinished:
-            _run(cell, wanted, workloads, device, settings, deadline, collected, (processes, most), unfinished)
+            _run(cell, wanted, workloads, device, settings, deadline, collected, processes, unfinished)
         collected.others = list(dict.fromkeys([*collected.others, *nvidia.other_processes(device)]))
     if collected.cut:
         progress.say(partly=True)
@@ -216,7 +218,7 @@ def _run(
                     device=device.worker_kind, workloads=together, variants=(), references=references,
                     effort=study.effort, lock=device_lock(settings),
                 )  # fmt: skip
-                pool = Pool(folder, with_variables, device, names, least, planned)
+                pool = Pool(folder, with_variables, device, names, min(least, POOLED), planned)
                 stack.enter_context(contextlib.closing(pool))
                 batch = Batch(
                     folder=folder,

@@ -63,7 +63,8 @@ class Pool:
         planned: Request | None = None,
     ) -> None:
         """`planned`: what requests will be like, for which a worker that waits makes plans, see `worker.plans`."""
-        count = 0 if device.worker_kind == "cpu" else processes
+        self._imports_ahead = device.worker_kind != "cpu"
+        count = processes if self._imports_ahead else 0
         more: tuple[str, ...] = ()
         if planned and count:
             asked = dataclasses.replace(planned, variants=tuple(names))
@@ -75,8 +76,9 @@ class Pool:
             self._stack = stack.pop_all()
 
     def add(self) -> None:
-        """Start one more."""
-        self._workers.append(self._start(stack=self._stack))
+        """Start one more; none on a CPU."""
+        if self._imports_ahead:
+            self._workers.append(self._start(stack=self._stack))
 
     @property
     def waits(self) -> bool:

@@ -23,6 +23,7 @@ from fluxbench.records.status import Status
 from fluxbench.timing.telemetry import Sampler
 from fluxbench.worker.request import ALONE, USUAL, Effort, Request
 
+POOLED = 3  # processes that start together; each further one starts while the one before it measures
 _NEEDED = 1 / 3  # of the trials of further processes: 28 of 90 on an H200's page
 
 
@@ -68,9 +69,9 @@ class Batch:
         wanted = functools.partial(device_lock.a_child_is_alone, Path(self.lock)) if self.lock else lambda: True
         with Sampler(self.device, readings=collected.readings, wanted=wanted):
             for process in range(last):
-                if process >= self.processes and not pool.waits and self._left(collected, process):
+                if process >= POOLED and not pool.waits and self._left(collected, process):
                     pool.add()
-                if self.processes <= process + 1 < last and self._left(collected, process + 1):
+                if POOLED <= process + 1 < last and self._left(collected, process + 1):
                     pool.add()  # it imports while this one measures
                 while left := self._left(collected, process):
                     if collected.is_late(deadline):  # as another batch was

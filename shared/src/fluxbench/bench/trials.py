@@ -25,7 +25,8 @@ from fluxbench.records.status import Status
 from fluxbench.variants import slowed
 
 FULL = 2  # runs, the first, in which slowed forms are measured too
-_PERCENT = (0.0, 1.0)  # the forms that take part; a form costs 3 s of the device in each process
+_PERCENT = (0.0, 1.0)  # the forms that take part; a form costs 2 s of the device in each process
+_PROCESSES = 8  # of a run on a GPU: three do not find a sustained change of 1%, see `docs/methodology.md`
 FILE = "trials.json"
 
 
@@ -49,7 +50,8 @@ def measure_trials(cell: Cell, settings: Settings, started: float) -> None:
     deadline = deadline_of(started, settings)
     unslowed = [name for name in names if not _form(name)["percent"]]
     orders = [*_rotated(names, FULL), *_rotated(unslowed, max(0, settings.runs - FULL))][: settings.runs]
-    progress.say(steps=PROCESSES * len(workloads) * sum(map(len, orders)))
+    processes = settings.processes or (PROCESSES if device.worker_kind == "cpu" else _PROCESSES)
+    progress.say(steps=processes * len(workloads) * sum(map(len, orders)))
     runs: list[dict[str, Any]] = []
     seconds, late = 0.0, False
     for number, order in enumerate(orders):
@@ -58,7 +60,7 @@ def measure_trials(cell: Cell, settings: Settings, started: float) -> None:
             late = settings.until < deadline
             break
         collected = Collected()
-        found = measure(cell, order, device, settings, deadline, collected)
+        found = measure(cell, order, device, settings, deadline, collected, (processes, processes))
         seconds = time.monotonic() - began
         runs.append(_run(found, collected, seconds))
         passed = sum(record.status is Status.PASSED for record in found)

@@ -7,8 +7,9 @@
 | `FLUXBENCH_WHEELS` | a folder of wheels, the only source of what is missing there; no network is asked |
 | `FLUXBENCH_WORKLOADS` | sets or workloads to measure in place of the device's default, separated by commas |
 | `FLUXBENCH_ALL` | `1`: measure also what the target leaves out by default, see `environment/targets.toml` |
-| `FLUXBENCH_CELL_LIMIT_S` | how many seconds a cell may take, 1200 by default (under plain uvnote its own 300) |
+| `FLUXBENCH_CELL_LIMIT_S` | how many seconds a cell may take, 1800 by default (under plain uvnote its own 300) |
 | `FLUXBENCH_LIMIT_S` | how many seconds a build may take: it then draws what it has measured; no limit by default |
+| `FLUXBENCH_PROCESSES` | in how many fresh processes a cell measures its variants at least, from 3 |
 | `FLUXBENCH_RUNS` | how many runs the certificate's trials have, 10 by default |
 | `FLUXBENCH_CACHE` | folder of environments and of what cells keep for later; `.cache/` of the repository by default |
 """
@@ -43,6 +44,7 @@ class Settings:
     until: float = math.inf  # when the build that runs a cell stops measuring, monotonic seconds
     contents: str = ""  # the folder of a build for contents of timed calls that its cells share; empty: none
     runs: int = 10
+    processes: int | None = None  # of a measuring cell at least; None: as many as its study and device need
 
     @classmethod
     def load(cls) -> Settings:
@@ -61,8 +63,12 @@ class Settings:
         runs = os.environ.get("FLUXBENCH_RUNS")
         if runs and not re.fullmatch(r"[1-9]\d{0,3}", runs):
             raise SetupError(f"FLUXBENCH_RUNS must be a whole number of runs, got {runs!r}")
+        processes = os.environ.get("FLUXBENCH_PROCESSES")
+        if processes and not re.fullmatch(r"[3-9]|[1-9]\d", processes):
+            raise SetupError(f"PROCESSES (FLUXBENCH_PROCESSES) must be a whole number from 3 to 99, got {processes!r}")
         return cls(
             runs=int(runs) if runs else cls.runs,
+            processes=int(processes) if processes else None,
             root=root,
             cache=Path(os.environ.get("FLUXBENCH_CACHE") or root / ".cache"),
             python=python,

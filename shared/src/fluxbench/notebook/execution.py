@@ -29,7 +29,7 @@ from fluxbench.notebook.store import Result, Run, Store
 from fluxbench.records.fingerprint import Fingerprint
 from fluxbench.report import display
 
-CELL_LIMIT_S = 1200.0  # seconds, where no setting says otherwise
+CELL_LIMIT_S = 1800.0  # seconds, where no setting says otherwise
 _DRAWS_S = 60.0  # that are left of a build's limit to end its cells and to draw, or a quarter of it
 _DISPLAY_BYTES = 1 << 22  # of markup that is kept; of more, the text is shown in its place
 _DRAWN_RESULTS = 3  # of each showing cell, the good ones; they can be drawn again

@@ -51,6 +51,7 @@ _NAMES = {
     "shapes": "shapes of the workloads",
     "peak": "peak rates of the device",
     "references": "references of ratios",
+    "processes": "fresh processes asked for",
     "other_results": "results of other notebooks",
 }
 

@@ -1,9 +1,10 @@
 """A variant that is slower on purpose, by a known share of a call: what the certificate's trials are made of.
 
-Every form is the base's attention followed by a spin, so that all of them launch as many kernels. `plus_0` and its twin
-spin for a microsecond, the others longer by their share of a call of `plus_0`. That is timed once in a process for each
-shape, at the clock of the moment: a GPU spins for cycles, as an attention that its arithmetic limits takes a number of
-cycles. What a spin really adds to a measured call is known from the samples alone, and the certificate prints it.
+Every form is the base's attention followed by other work, so that all of them launch as many kernels: on a GPU by
+matrix products on all multiprocessors (`kernels.products`), which a power limit slows as it does the attention, on a
+CPU by reading the clock. `plus_0` and its twin work for about a microsecond, the others longer by their share of a call
+of `plus_0`. That is timed once in a process for each shape, at the clock of the moment. What is really added to a
+measured call is known from the samples alone, and the certificate prints it.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from fluxbench.variants._base import NO, Variant
 from fluxbench.variants.forms import EAGER, FormedVariant
 
 FORMS = {"plus_0": 0.0, "plus_0_twin": 0.0, "plus_0_5": 0.5, "plus_1": 1.0, "plus_2": 2.0, "plus_5": 5.0}  # percent
-_LEAST_CYCLES, _LEAST_S = 2000, 1e-6  # the spin of `plus_0`
-_SPINS = (500_000, 1_500_000)  # cycles; their difference leaves out what a launch costs
+_LEAST_PRODUCTS, _LEAST_S = 4, 1e-6  # the work of `plus_0`
+_PRODUCTS = (2_000, 6_000)  # some 0.3 and 1 ms on an H200; their difference leaves out what a launch costs
 _HEAD_START_CYCLES = 4_000_000  # 2 ms, in which the host gets ahead of the device
 _calls: dict[tuple[object, ...], float] = {}  # lengths of calls of `plus_0`, by base, call and device
 
@@ -38,7 +39,7 @@ def of(formed: FormedVariant) -> tuple[Variant, ...]:
             label=f"{base.label}{formed.form.label}, slowed by {percent:g}%{' (twin)' * form.endswith('_twin')}",
             load=_slower(name, formed.attention, percent),
             diffusers="",
-            capabilities=dataclasses.replace(base.capabilities, backward=NO),  # the spin follows the forward pass alone
+            capabilities=dataclasses.replace(base.capabilities, backward=NO),  # the work follows the forward pass alone
             forms=(EAGER,),
             compiles=formed.compiles,
             base=base,
@@ -50,46 +51,46 @@ def of(formed: FormedVariant) -> tuple[Variant, ...]:
 def _slower(
     name: str, base: Callable[[AttentionCall], Attention], percent: float
 ) -> Callable[[AttentionCall], Attention]:
-    """Return the `load` of a form that spins for this share of a call."""
+    """Return the `load` of a form that works on for this share of a call."""
 
     def load(call: AttentionCall) -> Attention:
         attention = base(call)
 
-        def attend_and_spin(q: Any, k: Any, v: Any, share: float = percent / 100) -> Any:
+        def attend_and_work(q: Any, k: Any, v: Any, share: float = percent / 100) -> Any:
             length = 0.0
             if share:
                 key = (name, call, str(q.device))
                 if key not in _calls:
-                    measure = _cycles if q.is_cuda else _seconds
-                    _calls[key] = measure(lambda: attend_and_spin(q, k, v, 0.0))
+                    measure = _products if q.is_cuda else _seconds
+                    _calls[key] = measure(lambda: attend_and_work(q, k, v, 0.0))
                 length = share * _calls[key]
             out = attention(q, k, v)
-            (_spin_gpu if q.is_cuda else _spin_cpu)(length)
+            (_work_gpu if q.is_cuda else _work_cpu)(length)
             return out
 
-        return attend_and_spin
+        return attend_and_work
 
     return load
 
 
-def _spin_gpu(cycles: float) -> None:
+def _work_gpu(count: float) -> None:
     import torch
 
-    torch.cuda._sleep(_LEAST_CYCLES + round(cycles))
+    from fluxbench.kernels.products import multiply
+
+    multiply(_LEAST_PRODUCTS + round(count), torch.device("cuda", torch.cuda.current_device()))
 
 
-def _spin_cpu(seconds: float) -> None:
+def _work_cpu(seconds: float) -> None:
     until = time.perf_counter() + _LEAST_S + seconds
     while time.perf_counter() < until:
         pass
 
 
-def _cycles(call: Callable[[], object]) -> float:
-    """Return how many cycles of the GPU's clock a call lasts."""
-    import torch
-
-    spins_ms = [_median_ms(functools.partial(torch.cuda._sleep, cycles)) for cycles in _SPINS]
-    return _median_ms(call) * (_SPINS[1] - _SPINS[0]) / (spins_ms[1] - spins_ms[0])
+def _products(call: Callable[[], object]) -> float:
+    """Return how many matrix products of a program take as long as a call."""
+    few_ms, many_ms = (_median_ms(functools.partial(_work_gpu, count)) for count in _PRODUCTS)
+    return _median_ms(call) * (_PRODUCTS[1] - _PRODUCTS[0]) / (many_ms - few_ms)
 
 
 def _median_ms(call: Callable[[], object]) -> float:

@@ -262,7 +262,7 @@ def ratio_differences(trials: Trials) -> list[float]:
 def cupti_differences(trials: Trials) -> list[tuple[Record, float]]:
     """Return the records with a CUPTI cross-check, each with the share by which that differs.
 
-    On a CPU of unslowed variants alone: the profiler there sees torch's operators, and no spin.
+    On a CPU of unslowed variants alone: the profiler there sees torch's operators, and no other work.
     """
     on_cpu = trials.fingerprint.get("device_kind") == "cpu"
     return [

@@ -86,8 +86,8 @@ def _in_pairs(sessions: Sequence[_Of]) -> list[tuple[_Of, _Of]]:
 def earlier(folder: Path, present: Trials) -> list[Trials]:
     """Return the published trials of a target's certificate that may be added to the present ones, the oldest first.
 
-    `folder` is `reports/<target>/certificate`. They must be of the same model of device, method version, driver and
-    packages; damaged ones are left out.
+    `folder` is `reports/<target>/certificate`. They must be of the same model of device, method version, driver,
+    packages and number of processes; damaged ones are left out.
     """
     found: dict[tuple[object, ...], Trials] = {}
     for path in (*sorted(folder.glob("history/*/trials.json.gz")), folder / "records" / "trials.json.gz"):
@@ -108,7 +108,11 @@ def _conditions(of: Trials) -> dict[str, object]:
     """Return what must be equal for times to be of one kind."""
     kept = ("device", "device_kind", "compute_capability", "mig", "driver")
     fingerprint = {key: value for key, value in of.fingerprint.items() if key in kept or key.startswith(PACKAGE)}
-    return {**fingerprint, "method_version": of.records[0].method_version if of.records else None}
+    return {
+        **fingerprint,
+        "method_version": of.records[0].method_version if of.records else None,
+        "processes": max((record.burst.processes for record in of.records if record.burst), default=0),
+    }
 
 
 def _within(session: Trials) -> Iterator[Comparison]:

@@ -16,7 +16,7 @@ from fluxbench.records.schema import SCHEMA, Record, RecordError
 
 
 class Form(Struct, frozen=True, kw_only=True):
-    """What a slowed variant is: a base kernel followed by a spin of so many percent of its time."""
+    """What a slowed variant is: a base kernel followed by work of so many percent of its time."""
 
     base: str
     percent: float
