@@ -231,6 +231,19 @@ def test_what_is_too_uncertain_has_no_rank_and_moves_no_other() -> None:
     assert all(place.uncertain for place in alone)
 
 
+@pytest.mark.parametrize(("alike", "rank"), [(1, 4), (2, 4), (3, None)])
+def test_a_wide_interval_has_a_rank_where_most_of_the_others_are_apart(alike: int, rank: int | None) -> None:
+    fast = [timed(f"fast{i}", *(ms * (0.4 + 0.001 * i) for ms in (0.999, 1.0, 1.001))) for i in range(3)]
+    slow = [timed(f"slow{i}", *(ms * (1.2 + 0.001 * i) for ms in (0.999, 1.0, 1.001))) for i in range(alike)]
+    found = places(*fast, *slow, wide("wide", 1.0, 1.2, 1.5, ends=(0.7, 1.4)))
+    [of_wide] = [place for place in found if place.record.variant == "wide"]
+    assert (None if of_wide.uncertain else of_wide.rank) == rank
+    if rank:
+        assert of_wide.tied
+        assert {place.tied for place in found if place.record.variant.startswith("slow")} == {True}
+    assert [place.rank for place in found if place.record.variant.startswith("fast")] == [1, 2, 3]
+
+
 @pytest.mark.parametrize(
     ("ends", "fields", "expected"),
     [

@@ -40,7 +40,7 @@ class Ranked:
     rank: int
     tied: bool  # there is another that is neither measurably faster nor slower
     record: Record
-    uncertain: bool = False  # `is_uncertain`, and not measurably apart from all that are not
+    uncertain: bool = False  # `is_uncertain`, and not measurably apart from most that are not
 
     @property
     def leads(self) -> bool:
@@ -114,7 +114,7 @@ def is_vague(value: float, high: float) -> bool:
 def ranked(group: Group, workload: Workload, precision_class: str) -> list[Ranked]:
     """Return the variants with a time at a workload, fastest first; last those that are too uncertain for a rank.
 
-    One that is measurably faster or slower than each that is not uncertain has a rank, however wide its intervals are.
+    One that is measurably faster or slower than most that are not uncertain has a rank, however wide its intervals are.
     A variant that is distrusted at any workload of the group has no place. A launch-bound one is ranked by the time of
     launching, which a user gets.
     """
@@ -124,7 +124,7 @@ def ranked(group: Group, workload: Workload, precision_class: str) -> list[Ranke
     certain = [
         record
         for record in entries
-        if record in narrow or (narrow and all(found.apart(record, other) for other in narrow))
+        if record in narrow or 2 * sum(found.apart(record, other) for other in narrow) > len(narrow)
     ]
     places = []
     for record in entries:
