@@ -172,3 +172,17 @@ def test_markup_is_appended_where_a_file_is_named(tmp_path: Path, monkeypatch: p
 
 def test_lines_of_code_are_indented_below_what_they_are() -> None:
     assert Code("a\n\nb", "PyTorch: flex").text() == "PyTorch: flex:\n    a\n\n    b"
+
+
+def test_what_stands_between_backticks_in_prose_is_code_and_a_lone_one_is_none() -> None:
+    shown = (
+        Paragraph("as `a < b` says"),
+        Bullets("as `a < b` says", [("see `c`", "")]),
+        table(notes=("as `a < b` says",)),
+    )
+    assert [[code.text for code in parsed(block).iter("code")] for block in shown] == [
+        ["a < b"],
+        ["a < b", "c"],
+        ["a < b"],
+    ]
+    assert parsed(Paragraph("a ` alone")).find(".//code") is None

@@ -104,7 +104,8 @@ SENTENCES: list[tuple[Kind, list[Case], dict[str, Any], str]] = [
             case("cudnn_frontend_fp8", 0.999, "flash_attn_3", 384, part=part("quantization", 0.16)),
         ],
         {},
-        "cuDNN Frontend float8 is not measurably faster than FlashAttention-3 at 128 and 384 text tokens: quantizing "
+        "Under sustained load cuDNN Frontend float8 is "
+        "not measurably faster than FlashAttention-3 at 128 and 384 text tokens: quantizing "
         "takes 16 to 18% of its call.",
     ),
     (
@@ -114,7 +115,8 @@ SENTENCES: list[tuple[Kind, list[Case], dict[str, Any], str]] = [
             case("cudnn_frontend_fp8", 0.999, "flash_attn_4", 384, part=part("quantization", 0.18)),
         ],
         {},
-        "cuDNN Frontend float8 is not measurably faster than the exact kernel that is fastest in burst at 128 and 384 "
+        "Under sustained load cuDNN Frontend float8 is "
+        "not measurably faster than the exact kernel that is fastest in burst at 128 and 384 "
         "text tokens: quantizing takes 18% of its call.",
     ),
     (
@@ -124,7 +126,8 @@ SENTENCES: list[tuple[Kind, list[Case], dict[str, Any], str]] = [
             case("cudnn_frontend_fp8", 1.032, "flash_attn_4", 448, part=part("quantization", 0.18), slower=True),
         ],
         {},
-        "cuDNN Frontend float8 is 3.2 to 8.8% slower than the exact kernel that is fastest in burst at 128 and 448 "
+        "Under sustained load cuDNN Frontend float8 is "
+        "3.2 to 8.8% slower than the exact kernel that is fastest in burst at 128 and 448 "
         "text tokens: quantizing takes 18% of its call.",
     ),
     (
@@ -134,7 +137,8 @@ SENTENCES: list[tuple[Kind, list[Case], dict[str, Any], str]] = [
             case("cudnn_frontend_fp8", 0.999, "flash_attn_3", 384, part=part("quantization", 0.18)),
         ],
         {},
-        "cuDNN Frontend float8 is 6.0% slower than FlashAttention-3 at 128 text tokens, and not measurably faster at "
+        "Under sustained load cuDNN Frontend float8 is "
+        "6.0% slower than FlashAttention-3 at 128 text tokens, and not measurably faster at "
         "384 text tokens: quantizing takes 18% of its call.",
     ),
     (

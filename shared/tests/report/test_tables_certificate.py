@@ -179,8 +179,9 @@ def test_the_target_of_the_position_needs_little_noise() -> None:
     assert (moved["met"], moved["target, H200"]) == ("no", "<= 0.2%")
     coarse = answers(shown("certificate", made_up(runs=2, of_process=0.01)))[name]
     assert coarse["met"] == "too few"
-    count = 2 * 2 * (3 * 3 * 6 * 12 + 3 * 6)  # samples and trials, of two kernels in two runs
-    assert coarse["of"].startswith(f"{count:,} samples, trials; noise ")
+    samples, count = 2 * 2 * 3 * 3 * 6 * 12, 2 * 2 * 3 * 6  # of two kernels in two runs
+    assert coarse["of"].startswith(f"{samples:,} samples, {count} trials; noise ")
+    assert coarse["of"].endswith(", over half of the target")
 
 
 @pytest.mark.parametrize(

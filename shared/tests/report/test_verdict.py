@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import xml.etree.ElementTree as ET
 
@@ -13,6 +14,7 @@ from sample_records import LAUNCH_BOUND, changed, record
 
 from fluxbench.analysis import verdict as analysis
 from fluxbench.analysis.groups import groups
+from fluxbench.analysis.verdict import Contender
 from fluxbench.operations import sets
 from fluxbench.records import files
 from fluxbench.records.method import METHOD_VERSION
@@ -20,6 +22,7 @@ from fluxbench.records.schema import KernelShare, Record
 from fluxbench.records.status import Status
 from fluxbench.report import verdict, verdict_words
 from fluxbench.report.figures.verdict import WIDTH_PT, chart
+from fluxbench.stats.intervals import Estimate
 
 LENGTHS = sets.sets()["flux1-1024px"]
 DEFAULT = record("torch_native")
@@ -162,6 +165,34 @@ def test_the_choice_is_one_that_none_beats_at_any_length_and_a_beaten_one_says_s
     assert "At 2 of the 6 lengths another exact kernel or form is faster than a." in said(*default, *at["a"], *beaten)
     once = said(*default, *at["a"], record("b", LENGTHS[-1], 0.9), beaten[0])
     assert f"At {beaten[0].workload.x:,} text tokens c is faster than a." in once
+
+
+def test_the_choice_is_measurably_faster_than_the_default_where_one_is() -> None:
+    default = [record("torch_native", workload) for workload in LENGTHS]
+    sure = [record("a", workload, 0.97, ci=0.005) for workload in LENGTHS]
+    wide = [record("b", workload, 0.97, ci=0.08) for workload in LENGTHS]
+    beats = [record("c", workload, 0.9, ci=0.005) for workload in LENGTHS[:2]]  # the first, and not the wide one
+    [group] = groups([*default, *sure, *wide, *beats])
+    found = analysis.of(group)
+    assert {one.record.variant for one in found.exact} == {"a", "b"}
+    assert found.choice == sure[-1]
+
+
+def test_a_caption_says_how_an_interval_can_exclude_1_where_nothing_is_measurably_faster() -> None:
+    [group] = groups([DEFAULT, record("flash_attn_3", sustained_ms=0.999, ci=0.02)])
+    found = analysis.of(group)
+    level = {one.record.variant: one.record for one in found.exact}
+    assert set(level) == {"torch_native", "flash_attn_3"}
+    for low, said_so in ((0.999, False), (1.001, True)):
+        other = Contender(record=level["flash_attn_3"], speedup=Estimate(1.007, low, 1.012))
+        shown = dataclasses.replace(found, exact=(Contender(record=DEFAULT, speedup=None), other))
+        assert ("corrected for the number of kernels" in verdict_words.caption(shown, "X")) == said_so
+
+
+def test_one_candidate_without_a_rank_is_no_list_of_candidates() -> None:
+    one = record("torch_flash", ci=0.4)
+    text = said(one, record("torch_cudnn", status=Status.CRASHED))
+    assert text.startswith("FlashAttention-2 (SDPA) is too uncertain for a rank; no other exact one has a time.")
 
 
 def test_a_kernel_is_named_and_chosen_once_also_where_it_is_loaded_in_another_way() -> None:

@@ -222,14 +222,14 @@ def test_a_csv_stands_with_the_name_of_its_page(tmp_path: Path) -> None:
 def test_a_use_without_a_published_notebook_says_which_are_missing(tmp_path: Path) -> None:
     found = of_notebooks(tmp_path, flux=[record()], backward=[record(workload="llama3-8b-16384-backward")])
     assert {use.name: use.missing for use in found.uses if not use.answers} == {
-        TRAINING: "not published: layers; other workloads: backward",
-        LONG: "not published: scaling, decode",
-        SHORT: "not published: sdpa",
-        SERVING: "not published: decode",
+        TRAINING: "not published for this device: layers; not measured at this use's workloads; others are in backward",
+        LONG: "not published for this device: scaling, decode",
+        SHORT: "not published for this device: sdpa",
+        SERVING: "not published for this device: decode",
     }
     draw(tmp_path, believe)
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
-    assert "Serving <small>not published: decode</small>" in page
+    assert "Serving <small>not published for this device: decode</small>" in page
 
 
 def test_a_target_that_measured_no_use_has_no_table(tmp_path: Path) -> None:

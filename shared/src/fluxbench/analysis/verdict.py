@@ -41,13 +41,14 @@ class Verdict:
     `exact` are the kernels that none of their class beats, fastest first, each in its simplest such form. A
     launch-bound form is none of them while there is another, nor one that is not level with the first
     (`level_with_first`): those are `unsure`. The baseline always is, since nothing is measurably faster then. `choice`
-    is one of `named`: the default, which needs no change, else the one that is among the fastest at the most workloads.
-    It is beaten at `beaten_at` of the group's workloads, measurably slower than the baseline at `slower_at`, and has no
-    rank where `absent` counts: by the status of its record, None where it has none. There is no choice where one exact
-    kernel alone was tried, or where the verdict is undecided. At `level_at` workloads nothing exact is measurably
-    faster than the baseline. `rounding` is the fastest kernel that rounds more than an exact one and is not quantized,
-    where it is measurably faster than the fastest exact kernel, or where the baseline is the only exact one. There is
-    none of them where records must not be ranked together.
+    is one of `named`: the default, which needs no change, else of those that are measurably faster than the baseline,
+    if any are, the one that is among the fastest at the most workloads. It is beaten at `beaten_at` of the group's
+    workloads, measurably slower than the baseline at `slower_at`, and has no rank where `absent` counts: by the status
+    of its record, None where it has none. There is no choice where one exact kernel alone was tried, or where the
+    verdict is undecided. At `level_at` workloads nothing exact is measurably faster than the baseline. `rounding` is
+    the fastest kernel that rounds more than an exact one and is not quantized, where it is measurably faster than the
+    fastest exact kernel, or where the baseline is the only exact one. There is none of them where records must not be
+    ranked together.
     """
 
     group: Group
@@ -139,7 +140,12 @@ def of(group: Group, workload: Workload | None = None) -> Verdict:
     is_open = bool(unsure) and not is_sure and not any(_is_default(record, baseline) for record in level)
     is_undecided = is_open or bool(exact and baseline and _has_no_rank(group, baseline, workload))
     of_choice = once(level) if len(once(tried)) > 1 and not is_undecided else []
-    choice = min(of_choice, key=lambda each: _rather(each.variant, behind), default=None)
+
+    def rather(record: Record) -> tuple[bool, bool, int, bool]:
+        is_gain = baseline is not None and ordering.faster(record, baseline)
+        return record.variant != DEFAULT, not is_gain, behind[record.variant], is_another_way(record.variant)
+
+    choice = min(of_choice, key=rather, default=None)
     absent, beaten_at = _absent(group, choice) if choice else {}, 0
     if choice:
         beaten_at = behind[choice.variant] - sum(absent.values()) - (is_level_by_ratio and choice is baseline)
@@ -209,10 +215,6 @@ def gathering(record: Record) -> float:
 def _is_default(record: Record, baseline: Record | None) -> bool:
     """Whether a record is PyTorch's default, not compiled, or in the form that speeds are over."""
     return record.variant == DEFAULT or (record is baseline and record.kernel == DEFAULT)
-
-
-def _rather(variant: str, behind: Mapping[str, int]) -> tuple[bool, int, bool]:
-    return variant != DEFAULT, behind[variant], is_another_way(variant)
 
 
 def baseline_of(group: Group, workload: Workload) -> Record | None:

@@ -1,11 +1,13 @@
 """What a cell shows, as values: a table, a paragraph, facts, bullets. Each prints itself and draws itself as HTML.
 
-Nothing of their texts is markup: HTML is escaped here, and nowhere is a text parsed back.
+Of their texts only `code` between backticks is markup, in prose. HTML is escaped here, and nowhere is a text parsed
+back.
 """
 
 from __future__ import annotations
 
 import html
+import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,7 +43,7 @@ class Paragraph:
     def html(self) -> str:
         """Return a `<p>`."""
         kind = f' class="{html.escape(self.kind)}"' if self.kind else ""
-        return f"<p{kind}>{html.escape(self.words)}</p>"
+        return f"<p{kind}>{_prose(self.words)}</p>"
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class Chart:
 
     def html(self) -> str:
         """Return a `<figure>`."""
-        return f'<figure class="chart">{self.svg}<figcaption>{html.escape(self.caption)}</figcaption></figure>'
+        return f'<figure class="chart">{self.svg}<figcaption>{_prose(self.caption)}</figcaption></figure>'
 
 
 @dataclass(frozen=True)
@@ -146,8 +148,8 @@ class Bullets:
         links = [f' <a href="#{html.escape(to)}">{html.escape(words)}</a>' for to, words in self.links]
         for (what, of), link in zip(self.items, links or [""] * len(self.items), strict=True):
             whom = f' <span class="of">{html.escape(of)}</span>' if of else ""
-            items.append(f"<li>{html.escape(what)}{link}{whom}</li>")
-        title = [f"<p>{html.escape(self.title)}</p>"] if self.title else []
+            items.append(f"<li>{_prose(what)}{link}{whom}</li>")
+        title = [f"<p>{_prose(self.title)}</p>"] if self.title else []
         return "\n".join([*title, "<ul>", *items, "</ul>"])
 
 
@@ -264,6 +266,11 @@ class Fold:
         """Return a `<details>`, closed."""
         parts = [f"<summary>{html.escape(self.title)}</summary>", *(block.html() for block in self.blocks)]
         return "\n".join(['<details class="fold">', *parts, "</details>"])
+
+
+def _prose(words: str) -> str:
+    """Return words as HTML, what stands between backticks as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(words))
 
 
 def _heading(row: Heading, columns: int) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from statistics import median
 
+from fluxbench.analysis.certificate import position
 from fluxbench.analysis.certificate.certificate import Certificate, UnderLoad
-from fluxbench.analysis.certificate.judging import PERCENT, Tally
+from fluxbench.analysis.certificate.judging import PERCENT, Detected, Tally
 from fluxbench.analysis.certificate.tables import Independent
 from fluxbench.core.formatting import count, number, percent
 from fluxbench.records.schema import BURST, SUSTAINED
@@ -48,10 +50,11 @@ def lines_of(certificate: Certificate) -> Iterator[Line]:
         of=f"{count(runs, 'run')}, {count(len(ratios), 'ratio')}",
     )
     yield from _reruns(certificate)
+    shares = [abs(share) for _, share in certificate.cupti]
     yield Line(
         question="CUPTI cross-check, the same call: differs by",
-        answer=_share(certificate.cupti_difference),
-        of=count(len(certificate.cupti), "record"),
+        answer=f"{_share(median(shares))} (median)" if shares else _NOT_MEASURED,
+        of=f"{count(len(shares), 'record')}" + (f", {_share(max(shares))} at most" if shares else ""),
     )
     event = certificate.event_us
     answer = _NOT_MEASURED if event is None else f"{number(event)} µs"
@@ -124,7 +127,7 @@ def _detection(certificate: Certificate) -> Iterator[Line]:
         yield Line(
             question=f"a slowdown of {level:g}% is detected",
             answer=rate_text(rate),
-            of=count(compared, "comparison"),
+            of=count(compared, "comparison") + (_by_kernel(slowdown) if slowdown else ""),
             target="-" if least is None else f">= {least:.0%} of >= {_INJECTED}",
             met="-" if least is None else _met(rate, least.__le__, enough=compared >= _INJECTED),
         )
@@ -150,21 +153,32 @@ def _under_load(found: UnderLoad, pairs: int) -> Iterator[Line]:
         yield Line(
             question=f"a slowdown of {slowdown.percent:g}% is detected, sustained",
             answer=rate_text(slowdown.rate),
-            of=f"{count(slowdown.total.count, 'comparison')}; truly {' to '.join(ends)}, "
+            of=f"{count(slowdown.total.count, 'comparison')}{_by_kernel(slowdown)}; truly {' to '.join(ends)}, "
             f"standard error {'unknown' if math.isinf(error) else f'up to {_share(error)}'}",
             target="-" if least is None else f">= {least:.0%} of >= {_INJECTED}",
             met="-" if least is None else _met(slowdown.rate, least.__le__, enough=slowdown.total.count >= _INJECTED),
         )
 
 
+def _by_kernel(slowdown: Detected) -> str:
+    """Return between which rates it is detected of the single kernels, where these differ."""
+    rates = [rate for tally in slowdown.by_base.values() if (rate := tally.rate(Verdict.SLOWER)) is not None]
+    ends = list(dict.fromkeys(rate_text(end) for end in (min(rates), max(rates)))) if rates else []
+    return f"; by kernel {' to '.join(ends)}" if len(ends) > 1 else ""
+
+
 def _position(certificate: Certificate) -> Line:
     noise = max((effect.noise for effect in certificate.position), default=0.0)
     clear = noise < _POSITION_AT_MOST / 2
+    of_kinds = (("samples", position.IN_ROUND), ("trials", position.IN_PROCESS))
+    counts = [
+        f"{sum(one.count for one in certificate.position if one.kind == kind):,} {name}" for name, kind in of_kinds
+    ]
     met = _met(certificate.position_effect, lambda share: share <= _POSITION_AT_MOST, enough=True)
     return Line(
         question="the position in the order moves a median by",
         answer=_share(certificate.position_effect),
-        of=f"{sum(one.count for one in certificate.position):,} samples, trials; noise {percent(noise, 2)}",
+        of=f"{', '.join(counts)}; noise {percent(noise, 2)}{'' if clear else ', over half of the target'}",
         target=f"<= {percent(_POSITION_AT_MOST)}",
         met=met if clear else "too few",
     )

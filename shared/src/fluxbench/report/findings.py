@@ -111,7 +111,7 @@ def _quantizing(finding: Finding) -> str:
     if level:
         than = "" if slower else f" than {other}"
         clauses.append(f"not measurably faster{than} {_at(_workloads(level))}")
-    text = f"{label(finding.cases[0].variant)} is {', and '.join(clauses)}"
+    text = f"Under sustained load {label(finding.cases[0].variant)} is {', and '.join(clauses)}"
     return f"{text}: quantizing takes {shares} of its call."
 
 

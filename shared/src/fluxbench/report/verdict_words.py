@@ -63,7 +63,11 @@ def caption(verdict: Verdict, device_name: str) -> str:
         for record in exact
         if (other := original(record, exact))
     ]
-    return f"{what} {regime}, 95% intervals: {device_name}, {describe(verdict.workload, parts=False)}.{''.join(loaded)}"
+    excludes = any(one.speedup and not one.speedup.low <= 1 <= one.speedup.high for one in verdict.named)
+    corrected = " The verdict is corrected for the number of kernels, and an interval is not: so it may exclude 1."
+    where = f"{device_name}, {describe(verdict.workload, parts=False)}"
+    so = f"{''.join(loaded)}{corrected * (excludes and verdict.default_is_level)}"
+    return f"{what} {regime}, 95% intervals: {where}.{so}"
 
 
 def _exact(verdict: Verdict) -> str:
@@ -162,6 +166,9 @@ def _no_gain(verdict: Verdict) -> str:
 def _undecided(verdict: Verdict, records: Sequence[Record]) -> str:
     """Return which kernels may be the fastest, and whether launching is what their times contain."""
     which = f"Too uncertain to tell which of {_field(verdict)} is the fastest: candidates are {_names(records)}."
+    if len(records) == 1:
+        others = "the other exact ones are slower" if len(verdict.timed) > 1 else "no other exact one has a time"
+        which = f"{_names(records)} is too uncertain for a rank; {others}."
     launched = [record for record in records if not is_replayed(record, ranking_regime([record]))]
     return which + " The device waits for the host in some of these calls." * any(map(is_launching, launched))
 

@@ -14,8 +14,9 @@ from fluxbench import studies
 from fluxbench.analysis import shared
 from fluxbench.analysis import verdict as analysis
 from fluxbench.analysis.grid import grids
-from fluxbench.analysis.groups import Group, ranking_regime
+from fluxbench.analysis.groups import Group
 from fluxbench.analysis.verification.origin import device_of
+from fluxbench.core.formatting import listed
 from fluxbench.notebook.publish import OF_NO_DEVICE
 from fluxbench.records.schema import Record
 from fluxbench.report import verdict_words as words
@@ -88,7 +89,7 @@ def _card(target: Target) -> Card:
         title=_shortened(device_name(target.records), _FACT)
         if target.records
         else _WITHOUT.get(target.name, target.name),
-        facts=_facts(target.records) if target.records else (),
+        facts=[*_facts(target.records), _method(target)] if target.records else (),
         recommended=recommended(target),
         notebooks=[_verdicts(notebook, target) for notebook in measured_first],
         problems=[_shortened(problem) for problem in target.problems],
@@ -113,9 +114,17 @@ def _facts(records: Sequence[Record]) -> list[tuple[str, str]]:
         ("driver", _versions(records, "driver")),
         ("software", ", ".join(software)),
         ("measured", " to ".join(dict.fromkeys((days[0], days[-1])))),
-        ("records", f"{counts}; ranked by the {ranking_regime(records)} regime"),
+        ("records", counts),
     ]
     return [(term, words) for term, words in facts if words]
+
+
+def _method(target: Target) -> tuple[str, str]:
+    """Return by which versions of the method a target was measured, and whether a certificate holds for any of them."""
+    own = sorted({record.method_version for record in target.records})
+    certified = any(notebook.name == "certificate" for notebook in target.notebooks)
+    without = "" if certified else "; no certificate of this device says how reliable that is"
+    return f"method version{'s' * (len(own) > 1)}", listed([*map(str, own)]) + without
 
 
 def _verdicts(notebook: Notebook, target: Target) -> Verdicts:

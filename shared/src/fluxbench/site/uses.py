@@ -152,10 +152,13 @@ def _field(of: Recommendation, named: Mapping[str, set[str]]) -> Iterator[str]:
 def _kernels(of: Recommendation, verdict: Verdict) -> Iterator[Kernel]:
     """Yield the exact kernels, fastest first, then one that rounds more and a quantized one, where they are faster.
 
-    A quantized one is there too where no exact one is.
+    A quantized one is there too where no exact one is. Where it is not known which exact one is the fastest, "no
+    winner" stands in their place.
     """
     unsure = _unsure(of, verdict)
-    for one in verdict.named:
+    if verdict.is_undecided:
+        yield Kernel("no winner", ", ".join(unsure), "")
+    for one in () if verdict.is_undecided else verdict.named:
         notes = ["tie"] * (len(verdict.named) > 1) + ["launch-bound"] * is_launch_bound(one.record) + unsure
         yield Kernel(label(one.record.variant), ", ".join(notes), _number(verdict, one))
     uncompiled = first_uncompiled(verdict)
@@ -176,11 +179,12 @@ def _kernels(of: Recommendation, verdict: Verdict) -> Iterator[Kernel]:
 
 
 def _unsure(of: Recommendation, verdict: Verdict) -> list[str]:
-    """Return the note on which kernels may be as fast as those that a verdict names, if any may be."""
+    """Return the note on which kernels may be as fast as those that a verdict names, or the fastest, if any may be."""
     unranked = [label(record.variant) for record in of.point.unranked]
     if verdict.is_undecided:
-        others = list(dict.fromkeys([*(label(record.variant) for record in verdict.named_unsure), *unranked]))
-        return [f"no winner: {counted(others)} may be as fast" if others else "too uncertain to tell from others"]
+        named = [*(one.record for one in verdict.named), *verdict.named_unsure]
+        names = list(dict.fromkeys([*(label(record.variant) for record in named), *unranked]))
+        return [f"{counted(names)} may be the fastest" if len(names) > 1 else f"{names[0]} is too uncertain to tell"]
     return [f"no winner: {listed(unranked)} may be as fast and has no rank"] if unranked else []
 
 
@@ -198,8 +202,8 @@ def _missing(use: str, groups: Iterable[str]) -> str:
     notebooks = dict.fromkeys(one.notebook for one in USES[use])
     absent = [name for name in notebooks if name not in groups]
     other = [name for name in notebooks if name in groups]
-    words = ([f"not published: {', '.join(absent)}"] if absent else []) + (
-        [f"other workloads: {', '.join(other)}"] if other else []
+    words = ([f"not published for this device: {', '.join(absent)}"] if absent else []) + (
+        [f"not measured at this use's workloads; others are in {', '.join(other)}"] if other else []
     )
     return "; ".join(words)
 

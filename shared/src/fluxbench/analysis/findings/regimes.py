@@ -30,7 +30,8 @@ def find(group: Group, level: float) -> list[Finding]:
         records = [record for record in plain(believed(group, workload)) if record.burst and record.sustained]
         sustained, burst = order(group, workload), _levels(records)
         for one, other in itertools.permutations(records, 2):
-            in_burst = Effect(*ordering.difference(burst[one.variant], burst[other.variant]))
+            effects = [Effect(*ordering.difference(by[one.variant], by[other.variant])) for by in burst]
+            in_burst = max(effects, key=lambda effect: chance_over(_reversed(effect), _LEAST))
             differences[one.variant, other.variant, workload] = (in_burst, sustained.difference(one, other))
     chances = {
         pair: max(chance_over(_reversed(in_burst), _LEAST), chance_over(sustained, _LEAST))
@@ -60,12 +61,18 @@ def _case(group: Group, pair: _Pair, in_burst: Effect, sustained: Effect) -> Cas
     )
 
 
-def _levels(records: Sequence[Record]) -> dict[str, ordering.Level]:
-    """Return burst levels: of ratios to the reference in the same rounds where all have these, as method 7 has."""
+def _levels(records: Sequence[Record]) -> list[dict[str, ordering.Level]]:
+    """Return burst levels of times, and of ratios to the reference in the same rounds where all have these.
+
+    Both must tell a difference: cells differ in how long the reference takes beside them by more than its processes do.
+    """
     timings = {record.variant: record.burst for record in records if record.burst}
-    beside = [_has_rounds(variant, timing) for variant, timing in timings.items()]
-    logs = [_logs(variant, timing) if all(beside) else process_logs(timing) for variant, timing in timings.items()]
-    return dict(zip(timings, ordering.levels(logs), strict=True)) if logs else {}
+    if not timings:
+        return []
+    every = [[process_logs(timing) for timing in timings.values()]]
+    if all(_has_rounds(variant, timing) for variant, timing in timings.items()):
+        every.append([_logs(variant, timing) for variant, timing in timings.items()])
+    return [dict(zip(timings, ordering.levels(logs), strict=True)) for logs in every]
 
 
 def _has_rounds(variant: str, timing: Timing) -> bool:
