@@ -22,7 +22,7 @@ from fluxbench.operations import attention_memory, whole_of
 from fluxbench.operations.layer_shape import LayerShape
 from fluxbench.operations.workload import Workload
 from fluxbench.studies.study import Study
-from fluxbench.worker.request import Request, inputs_of
+from fluxbench.worker.request import USUAL, Request, inputs_of
 
 ONE, OTHER = tokens("one", 8), tokens("other", 9)
 
@@ -222,3 +222,18 @@ def test_a_study_that_does_not_exist_is_one_sentence(monkeypatch: pytest.MonkeyP
     with pytest.raises(SetupError) as caught:
         studies.find(name)
     assert str(caught.value).startswith(sentence)
+
+
+def test_of_the_flux_page_a_cpu_checks_the_shortest_and_the_longest_fully_and_alone_any_other() -> None:
+    flux = studies.find("flux")
+
+    def fully(device: Device, *chosen: str) -> list[str]:
+        settings = Settings(root=REPOSITORY, cache=REPOSITORY, workloads=chosen)
+        here = flux.workloads_on(device, settings)
+        named = flux.effort_at(here).fully
+        return [one.name for one in here if not named or one.name in named]
+
+    assert fully(CPU) == ["flux1-256px-t128", "flux1-256px-t512"]
+    assert fully(CPU, "flux1-256px-t256", "flux1-256px-t320") == ["flux1-256px-t256", "flux1-256px-t320"]
+    assert fully(GPU) == names(flux, GPU)
+    assert flux.effort_at(flux.workloads_on(GPU, Settings(root=REPOSITORY, cache=REPOSITORY))) == USUAL

@@ -176,6 +176,7 @@ def _run(
     `processes`: how many at least, and at most.
     """
     study, (least, most) = studies.find(cell.study), processes
+    effort = study.effort_at(workloads)
     began = time.monotonic()
 
     def fail(status: Status, reason: str) -> None:
@@ -216,7 +217,7 @@ def _run(
                 )
                 planned = Request(
                     device=device.worker_kind, workloads=together, variants=(), references=references,
-                    effort=study.effort, lock=device_lock(settings),
+                    effort=effort, lock=device_lock(settings),
                 )  # fmt: skip
                 pool = Pool(folder, with_variables, device, names, min(least, POOLED), planned)
                 stack.enter_context(contextlib.closing(pool))
@@ -232,16 +233,16 @@ def _run(
                     sustained=sustains,
                     burst_alone=in_burst if sustains else (),
                     whole_up_to=study.whole_up_to,
-                    probe=sustains and not number and cell.measures == "variants" and study.effort.probes,
+                    probe=sustains and not number and cell.measures == "variants" and effort.probes,
                     lock=device_lock(settings),
                     compiled=str(compiled),
                     cases=str((settings.cache / "cases").absolute()),
-                    contents=settings.contents if study.effort.long and device.worker_kind != "cpu" else "",
-                    effort=study.effort,
+                    contents=settings.contents if effort.long and device.worker_kind != "cpu" else "",
+                    effort=effort,
                 )
                 batches.append((batch, pool))
         progress.say(steps=sum(batch.steps for batch, _ in batches))
-        at_once = device.worker_kind != "cpu" and study.effort.side_by_side
+        at_once = device.worker_kind != "cpu" and effort.side_by_side
         measure_all(batches, collected, deadline, together=at_once, unfinished=unfinished)
     if unfinished and not collected.cut:
         unfinished.forget()

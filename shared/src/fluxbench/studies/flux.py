@@ -1,16 +1,19 @@
 """Attention as FLUX.1 calls it: which kernel on this device, over text lengths."""
 
 from fluxbench.studies.study import Study
+from fluxbench.worker.request import Effort
 
 # At six lengths a process holds 13 GB of an H200, and up to 49 for a moment while it checks; less of a smaller card.
 # By a replay of the steps of an H200's page six cells at once save 55 s of 725, eight no more.
 _AT_ONCE, _AT_LEAST, _CELL_BYTES = 6, 4, 19_000_000_000
-# Of a CPU, whose calls take a few hundred times as long, a smaller image: the page is to take five minutes on two cores
-# without AVX-512 (237 to 310 s, 2026-11-29; three lengths at 512 px took 357 to 423).
+# Of a CPU, whose calls take a few hundred times as long, a smaller image, and all kinds of inputs at two lengths: the
+# page is to take five minutes on two cores without AVX-512.
+_OF_CPU = "flux1-256px"
 STUDY = Study(
     name="flux",
-    sets={"cpu": ("flux1-256px",), "any": ("flux1-1024px",)},
+    sets={"cpu": (_OF_CPU,), "any": ("flux1-1024px",)},
     references=("torch_flash", "torch_efficient", "torch_math"),
+    effort=Effort(fully=(f"{_OF_CPU}-t128", f"{_OF_CPU}-t512")),
     at_once=_AT_ONCE,
     at_least=_AT_LEAST,
     cell_bytes=_CELL_BYTES,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from fluxbench.core.errors import SetupError
 from fluxbench.core.settings import Settings
@@ -58,6 +58,11 @@ class Study:
         On a CPU they are those of rounds beside the reference, which no burst sample replaces.
         """
         return "sustained" in self.measures and (device.worker_kind == "cpu" or operation not in self.burst_alone)
+
+    def effort_at(self, workloads: Iterable[Workload]) -> Effort:
+        """Return how much is spent on workloads: where none of those that are checked fully is among them, all are."""
+        named = {workload.name for workload in workloads} & {*self.effort.fully}
+        return self.effort if named else replace(self.effort, fully=())
 
     def cells_on(self, device: Device) -> int | None:
         """Return how many cells may share a GPU at most; None: no limit."""

@@ -34,7 +34,8 @@ class Effort:
     side_by_side: bool = False
     most: int | None = None  # processes on a GPU, however wide intervals are; None: as many as these need
     probes: bool = True  # capabilities are tried too, where sustained times are measured
-    fully: tuple[str, ...] = ()  # workloads checked on all kinds of inputs and profiled, others on one kind; empty: all
+    # Workloads checked on all kinds of inputs and profiled, others on one kind; empty: all. See `Study.effort_at`.
+    fully: tuple[str, ...] = ()
 
 
 USUAL = Effort()
