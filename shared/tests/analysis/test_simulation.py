@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -159,6 +160,26 @@ def test_runs_may_differ_as_far_as_published_ones_do(name: str) -> None:
         assert seen
         assert allowed.variant >= 0.95 * seen.variant
         assert allowed.workload >= 0.95 * seen.workload
+
+
+def test_where_nothing_is_published_runs_differ_by_twice_what_an_h200_s_do() -> None:
+    root = REPORTS.parent
+    unknown, known = targets.named("any", root), targets.named("h200", root)
+    for name in ("runs", "cards", "runs_sustained", "cards_sustained"):
+        one, other = getattr(unknown, name), getattr(known, name)
+        assert (one.variant, one.workload) == pytest.approx((2 * other.variant, 2 * other.workload))
+
+
+def test_sessions_whose_windows_had_pauses_say_nothing_of_runs_without(tmp_path: Path) -> None:
+    for name, version in (("2026-11-27T130209Z", 8), ("2026-11-28T062958Z", 9), ("2026-11-28T100157Z", 10)):
+        shutil.copytree(
+            REPORTS / "h200" / "certificate" / "history" / name,
+            tmp_path / "reports" / "h200" / "certificate" / "history" / name,
+        )
+        found, _ = sustained.published(tmp_path, "h200", "flux")
+        assert found
+        assert (found.variant == 0) == (version == 10)
+        assert found.df == {8: 27, 9: 68, 10: 20}[version]
 
 
 def test_a_page_without_a_card_is_named_by_its_day() -> None:

@@ -65,7 +65,7 @@ def test_of_one_notebook_everything_is_listed_and_nothing_of_others(
     text = " ".join(capsys.readouterr().out.split())
     assert "torch_flash, torch_flash_copy, torch_math, torch_native, flex: will run" in text
     assert "Workloads flux1-256px-t128, " in text
-    assert "flux1-256px-t448, flux1-256px-t512 Measured" in text
+    assert "flux1-256px-t384, flux1-256px-t512 Measured" in text
     assert "pinned: torch==2.13.0 numpy==2.4.6 by flux.md/sdpa" in text
     assert all(name in text for name in ("uv's cache ", "C++ compiler "))
     assert "other.md" not in text

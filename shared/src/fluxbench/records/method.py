@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 METHOD_VERSION = 12
 _OF_A_CPU = 10  # whose times are taken as in that version
+WITHOUT_PAUSE = 10  # from which on the device does not wait for the host between a GPU's sustained windows
 EACH_PROFILES = 12  # from which on each process of a GPU tells which kernels ran
 
 VERSIONS = {

@@ -1,9 +1,10 @@
 """How far sustained times of runs differ beyond their processes, estimated from published runs.
 
-As `components` does of burst times, with four differences. The times are as they are, not normalized. Only kernels
+As `components` does of burst times, with five differences. The times are as they are, not normalized. Only kernels
 count whose processes differ by less than 0.9%: the time of others depends on how their calls are launched, and differs
 by up to 25% from page to page. Pages are of one method version, torch and driver. Of each kernel both must have timed
-CUDA graphs, or neither.
+CUDA graphs, or neither. Sessions of the certificate by methods before `method.WITHOUT_PAUSE` do not count where there
+are later ones: runs differed by how late their hosts were.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from fluxbench.analysis.simulation.components import (
     sessions_of,
 )
 from fluxbench.device.targets import BetweenRuns
+from fluxbench.records import method
 from fluxbench.records.files import ControlTimes
 from fluxbench.records.schema import SUSTAINED, Record
 from fluxbench.stats.pooling import Levels, spread
@@ -42,7 +44,9 @@ def published(root: Path, target: str, notebook: str) -> tuple[BetweenRuns | Non
     for page in pages_of(reports, notebook, _as_they_are):
         pages.setdefault((page.method_version, page.workloads, *page.software), []).append(page)
     cards = [each for alike in pages.values() if len(each := by_card(alike)) > 1]
-    return _most(sessions_of(reports, _as_they_are)), _most(cards)
+    sessions = sessions_of(reports, _as_they_are)
+    later = [runs for runs in sessions if runs[0].method_version >= method.WITHOUT_PAUSE]
+    return _most(later or sessions), _most(cards)
 
 
 def _most(several: Iterable[Sequence[Run]]) -> BetweenRuns | None:
