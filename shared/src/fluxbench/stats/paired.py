@@ -24,8 +24,10 @@ def levels(pairs: Sequence[tuple[Samples, Samples]]) -> list[Level]:
     a program that runs for a part of a round hits one side alone, by any factor. The rounds give a process's median the
     variance W, and the medians have the variance B. What B exceeds W by is the processes' part, C on average over the
     variants whose B are at most ten times their median: the variance of one process is W + max(0, C, B - W), with
-    Satterthwaite's degrees of freedom, as in `stats.intervals`. Of a single round in all it is infinite. The reference,
-    whose samples are beside themselves, has `ordering.REFERENCE`. Raises `ValueError` where `quotients` does.
+    Satterthwaite's degrees of freedom, as in `stats.intervals`. Where C is 0 and B under W, both are estimates of it,
+    and it is their mean by degrees of freedom: of a few rounds of which a program stalled one, W has hardly one. Of a
+    single round in all it is infinite. The reference, whose samples are beside themselves, has `ordering.REFERENCE`.
+    Raises `ValueError` where `quotients` does.
     """
     spreads = [None if own is beside else _spread(own, beside) for own, beside in pairs]
     several = [each for each in spreads if each and each.between.df]
@@ -70,6 +72,8 @@ def _level(of: _Spread, common: Variance) -> Level:
     if of.processes == 1 and not of.within.value:
         return Level(of.log, math.inf, 1.0)
     own = of.between.value - of.within.value
-    beyond = Variance(own, of.between.df) if own > common.value else common
-    whole = variances.total([of.within, beyond])
+    if own <= common.value == 0:
+        whole = variances.mean([of.within, of.between])
+    else:
+        whole = variances.total([of.within, max(common, Variance(own, of.between.df), key=lambda one: one.value)])
     return Level(of.log, whole.value / of.processes, max(1.0, whole.df))

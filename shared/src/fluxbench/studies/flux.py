@@ -6,8 +6,8 @@ from fluxbench.worker.request import Effort
 # At six lengths a process holds 13 GB of an H200, and up to 49 for a moment while it checks; less of a smaller card.
 # By a replay of the steps of an H200's page six cells at once save 55 s of 725, eight no more.
 _AT_ONCE, _AT_LEAST, _CELL_BYTES = 6, 4, 19_000_000_000
-# Of a CPU, whose calls take a few hundred times as long, a smaller image at four lengths, and all kinds of inputs at two
-# of these: the page is to take five minutes on two cores without AVX-512.
+# Of a CPU, whose calls take a few hundred times as long, a smaller image at four lengths, two of them with all kinds of
+# inputs: the page is to take five minutes on two cores without AVX-512.
 _OF_CPU = tuple(f"flux1-256px-t{text}" for text in (128, 256, 384, 512))
 STUDY = Study(
     name="flux",
