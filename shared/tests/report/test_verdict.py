@@ -14,6 +14,7 @@ from sample_records import LAUNCH_BOUND, changed, record
 
 from fluxbench.analysis import verdict as analysis
 from fluxbench.analysis.groups import groups
+from fluxbench.analysis.ranking import order
 from fluxbench.analysis.verdict import Contender
 from fluxbench.operations import sets
 from fluxbench.records import files
@@ -165,6 +166,38 @@ def test_the_choice_is_one_that_none_beats_at_any_length_and_a_beaten_one_says_s
     assert "At 2 of the 6 lengths another exact kernel or form is faster than a." in said(*default, *at["a"], *beaten)
     once = said(*default, *at["a"], record("b", LENGTHS[-1], 0.9), beaten[0])
     assert f"At {beaten[0].workload.x:,} text tokens c is faster than a." in once
+
+
+def test_a_kernel_whose_interval_lies_under_1_is_no_candidate_also_where_no_test_tells_it() -> None:
+    """Sustained rounds of two CPU cores: unfused attention takes 2 to 5 times as long, in processes that differ far."""
+    level = dict.fromkeys(("torch_native", "a", "b", "c"), (0.2, 0.201, 0.199))
+    times = {"torch_flash": (0.2, 0.2, 0.2), **level, "torch_math": (0.47, 0.7, 1.04)}
+    records = []
+    for name, seconds in times.items():
+        one = record(name, sustained_ms=sum(seconds) / 3)
+        own = tuple((1e3 * value,) * 2 for value in seconds)
+        wide = (0.3, 3.0) if name == "torch_math" else (0.99, 1.01)
+        timing = one.timings["sustained"]
+        ends = {
+            key: tuple(end * value for end in wide)
+            for key, value in (("ci95_ms", timing.median_ms), ("ratio_ci95", timing.ratio))
+        }
+        rounds = msgspec.structs.replace(
+            timing,
+            statistic="median",
+            samples_ms=own,
+            reference_ms=((200.0,) * 2,) * 3 if name != "torch_flash" else (),
+            **ends,
+        )
+        records.append(changed(one, timings={**one.timings, "sustained": rounds}))
+    [group] = groups(records)
+    found = analysis.of(group)
+    names = [one.record.variant for one in found.exact]
+    math_ = records[-1]
+    ordering = order(group, group.longest)
+    assert not ordering.apart(math_, records[0])
+    assert ordering.speedup(math_, records[0]).high < 1
+    assert ("torch_math" in names, found.unsure) == (False, ())
 
 
 def test_the_choice_is_measurably_faster_than_the_default_where_one_is() -> None:

@@ -81,6 +81,26 @@ def test_all_bursts_come_before_all_blocks_and_the_device_is_shared_between(
     assert all(one.burst and one.block and one.took_s > 0 for one in taken)
 
 
+@pytest.mark.parametrize(("process", "soon"), [(0, True), (1, False)])
+def test_what_the_first_process_of_a_single_variant_gave_is_judged_before_another_worker_has_the_device(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, process: int, soon: bool
+) -> None:
+    steps: list[str] = []
+    step = DeviceUse.step
+
+    def noting(self: DeviceUse, name: str, **more: Any) -> Any:
+        steps.append(name)
+        return step(self, name, **more)
+
+    monkeypatch.setattr(DeviceUse, "step", noting)
+    events = measured(monkeypatch, variants=("one",), lock=str(tmp_path / "lock"), process=process)
+    assert failures(events) == []
+    first = steps.index("measuring")
+    assert steps[first : first + 3] == ["measuring", "preparing", "measuring"]
+    assert (steps[first + 3 : first + 4] == ["checking"]) != soon
+    assert [one.variant for one in trials(events) if one.burst] == ["one"] if process else ["torch_math", "one"]
+
+
 @pytest.mark.parametrize(
     "effort", [Effort(long=True), Effort(held_bytes=1, one_reference=True), Effort(grid=True), Effort(replayed=True)]
 )

@@ -40,15 +40,15 @@ class Verdict:
 
     `exact` are the kernels that none of their class beats, fastest first, each in its simplest such form. A
     launch-bound form is none of them while there is another, nor one that is not level with the first
-    (`level_with_first`): those are `unsure`. The baseline always is, since nothing is measurably faster then. `choice`
-    is one of `named`: the default, which needs no change, else of those that are measurably faster than the baseline,
-    if any are, the one that is among the fastest at the most workloads. It is beaten at `beaten_at` of the group's
-    workloads, measurably slower than the baseline at `slower_at`, and has no rank where `absent` counts: by the status
-    of its record, None where it has none. There is no choice where one exact kernel alone was tried, or where the
-    verdict is undecided. At `level_at` workloads nothing exact is measurably faster than the baseline. `rounding` is
-    the fastest kernel that rounds more than an exact one and is not quantized, where it is measurably faster than the
-    fastest exact kernel, or where the baseline is the only exact one. There is none of them where records must not be
-    ranked together.
+    (`level_with_first`): those are `unsure`, where the 95% interval of their speed over the first reaches 1. The
+    baseline always is, since nothing is measurably faster then. `choice` is one of `named`: the default, which needs no
+    change, else of those that are measurably faster than the baseline, if any are, the one that is among the fastest at
+    the most workloads. It is beaten at `beaten_at` of the group's workloads, measurably slower than the baseline at
+    `slower_at`, and has no rank where `absent` counts: by the status of its record, None where it has none. There is no
+    choice where one exact kernel alone was tried, or where the verdict is undecided. At `level_at` workloads nothing
+    exact is measurably faster than the baseline. `rounding` is the fastest kernel that rounds more than an exact one
+    and is not quantized, where it is measurably faster than the fastest exact kernel, or where the baseline is the only
+    exact one. There is none of them where records must not be ranked together.
     """
 
     group: Group
@@ -134,7 +134,8 @@ def of(group: Group, workload: Workload | None = None) -> Verdict:
     is_faster = bool(exact and quantized and ordering.faster(quantized, exact[0]))
     rounding = _rounding(group, workload, exact, baseline, ordering)
     behind = not_first(group, EXACT)
-    unsure = tuple(record for record in exact if record not in level)
+    # A test among many calls no difference of a wide interval; one that lies under 1 is no candidate all the same.
+    unsure = tuple(record for record in exact if record not in level and ordering.speedup(record, level[0]).high >= 1)
     tried = [record for record in group.records_at[workload.name].values() if record.precision_class == EXACT]
     is_sure = len(once(level)) > 1 or bool(baseline and level and ordering.faster(level[0], baseline))
     is_open = bool(unsure) and not is_sure and not any(_is_default(record, baseline) for record in level)

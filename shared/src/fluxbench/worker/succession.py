@@ -26,6 +26,7 @@ from fluxbench.worker.request import Request
 from fluxbench.worker.taking import Taker, looked_at, of_sustained, try_step, without_collections
 from fluxbench.worker.trial import Trial
 
+_FEW = 2  # trials that are judged while the device is held for their blocks: an early page waits for what they gave
 _AT_ONCE_S = 0.1  # from the end of a block to the next one; after 0.25 s a card at its power limit has its full clock
 
 
@@ -115,12 +116,14 @@ class Succession:
                 for one in under_way:
                     self._use.pause()
                     self._do(one, self._prepare)
+            soon = self._request.process == 0 and len(under_way) <= _FEW
             with self._use.step("measuring", short=False), without_collections():
                 self._take_blocks(under_way)
-            with self._use.step("checking", short=True):
-                for one in under_way:
-                    self._use.pause()
-                    self._do(one, _UnderWay.judge)
+                if soon:
+                    self._judge(under_way)
+            if not soon:
+                with self._use.step("checking", short=True):
+                    self._judge(under_way, pause=self._use.pause)
         for one in under_way:
             one.forget()
         if any(one.lacks_memory for one in under_way):
@@ -132,6 +135,12 @@ class Succession:
             if not one.lacks_memory:
                 self._tell(one, usable)
         return Taken(usable, [one.trial.name for one in others if one.lacks_memory])
+
+    def _judge(self, under_way: Sequence[_UnderWay], pause: Callable[[], None] = lambda: None) -> None:
+        """Judge what calls have returned; `pause` is called before each trial."""
+        for one in under_way:
+            pause()
+            self._do(one, _UnderWay.judge)
 
     def _take_bursts(self, under_way: Sequence[_UnderWay]) -> None:
         """Take burst samples of all, and then what tells whether these can be believed.
