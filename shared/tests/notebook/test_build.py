@@ -59,7 +59,7 @@ def test_a_cell_runs_in_an_empty_folder_with_what_uv_needs(machine: Machine) -> 
     machine.write(f"id=a: {code}")
     machine.build()
     base = getattr(sys, "_base_executable", sys.executable)
-    assert f"['home'] [] ['/a/cache/of/uv', '{base}', '1', '1080', None]" in machine.shown("a")
+    assert f"['home'] [] ['/a/cache/of/uv', '{base}', '1', '1680', None]" in machine.shown("a")
 
 
 def test_a_build_with_a_limit_tells_its_cells_when_it_stops_measuring(machine: Machine) -> None:
