@@ -63,7 +63,7 @@ def main(simulations: int, path: Path) -> None:
     measured = trials.read_file(path)
     levels = levels_of(measured)
     fingerprint = measured.records[0].fingerprint
-    known = between_runs(fingerprint, fingerprint)
+    known = between_runs(fingerprint, fingerprint, sustained=True)
     _, runs, workloads, processes = levels.shape
     parts = [spread(list(of_variant)) for of_variant in levels]
     means, rests = (np.array([part.value for part in of_all]) for of_all in zip(*parts, strict=True))

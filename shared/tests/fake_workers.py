@@ -173,6 +173,7 @@ def played(
     worker: str = WORKER,
     most: int = 3,
     least: int = 3,
+    saves: bool = True,
     effort: Effort = USUAL,
     burst_alone: tuple[str, ...] = (),
     references: tuple[str, ...] = (),
@@ -188,8 +189,8 @@ def played(
     batch = Batch(
         folder=folder, environment=environment, device=device, workloads=shapes, variants=names,
         references=references or names[:1],
-        processes=least, most=max(least, most), sustained=True, probe=True, lock=lock, compiled=str(folder),
-        cases=str(folder), effort=effort, burst_alone=burst_alone,
+        processes=least, most=max(least, most), saves=saves, sustained=True, probe=True, lock=lock,
+        compiled=str(folder), cases=str(folder), effort=effort, burst_alone=burst_alone,
     )  # fmt: skip
     with contextlib.closing(Pool(folder, environment, device, names, 3)) as pool:
         batch.measure(collected, pool, deadline)

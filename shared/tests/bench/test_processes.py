@@ -65,6 +65,18 @@ def mean_ms(name):
     assert counts == {"b": processes, "c": 3}
 
 
+def test_as_many_processes_as_a_user_asks_for_measure_also_what_is_far_slower(tmp_path: Path) -> None:
+    scenario = """
+def mean_ms(name):
+    return 3.0 if name == "b" else 1.0
+"""
+    for saves, count in ((True, 2), (False, 4)):
+        folder = tmp_path / str(count)
+        folder.mkdir()
+        collected = played(folder, scenario, least=4, saves=saves)
+        assert {name: len(collected.taken(name, "tiny")) for name in "abc"} == {"a": 4, "b": count, "c": 4}
+
+
 def test_what_another_batch_does_not_know_well_enough_is_not_measured_in_this_one(tmp_path: Path) -> None:
     """Its processes have variables with which a library runs other kernels under the same name."""
     scenario = """

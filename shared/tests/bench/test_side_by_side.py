@@ -77,3 +77,7 @@ def test_an_effort_says_in_how_many_processes_a_gpu_measures() -> None:
     assert given == [(3, 5), (2, 2), (3, 3)]
     assert processes_on_gpu(Effort(long=True), names[:1], 3, 5) == (3, 3)
     assert processes_on_gpu(Effort(most=5), names, 3, 3) == (3, 3)
+    asked = [
+        processes_on_gpu(effort, names, 4, 5, asked=True) for effort in (Effort(), Effort(long=True), Effort(most=3))
+    ]
+    assert asked == [(4, 5), (4, 4), (4, 4)]

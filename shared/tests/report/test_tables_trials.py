@@ -95,16 +95,18 @@ def test_fewer_processes_a_side_find_less() -> None:
     whole = made_up(runs=4, sustained=True, of_process=0.003, processes=8)
     rows = rows_of(table_of(shown("processes", whole)))
     assert [row[:2] for row in rows] == [(regime, f"{n}") for regime in ("burst", "sustained") for n in (3, 5, 8)]
-    for (regime, count, false, found, half), trials in zip(
+    for (regime, count, false, found, held, half), trials in zip(
         rows, [with_processes(whole, n) for n in (3, 5, 8)] * 2, strict=True
     ):
         same = judging.tally((row for one in judging.a_a(trials) for row in one.rows), regime=regime)
         slowdown = judging.detected(trials, 1.0, regime)
         assert slowdown.rate is not None
         assert {len(record.timings[regime].samples_ms) for record in trials.records} == {int(count)}
-        assert (false, half) == (f"{same.significant} of {same.count}", f"±{100 * (same.half_width or 0):.2f}%")
+        whole_ = slowdown.total
+        assert (false, half) == (f"{same.significant} of {same.count}", f"±{100 * (whole_.half_width or 0):.2f}%")
+        assert held == f"{100 * (whole_.coverage or 0):.1f}%"
         assert found == f"{100 * slowdown.rate:.1f}% of {slowdown.total.count}"
-    rates, halves = ([float(row[i].strip("±").partition("%")[0]) for row in rows[:3]] for i in (3, 4))
+    rates, halves = ([float(row[i].strip("±").partition("%")[0]) for row in rows[:3]] for i in (3, 5))
     assert rates == sorted(rates)
     assert rates[0] < rates[2]
     assert halves == sorted(halves, reverse=True)

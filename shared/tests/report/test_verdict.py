@@ -222,6 +222,15 @@ def test_a_caption_says_how_an_interval_can_exclude_1_where_nothing_is_measurabl
         assert ("corrected for the number of kernels" in verdict_words.caption(shown, "X")) == said_so
 
 
+def test_a_default_that_is_beaten_and_has_no_rank_leaves_the_fastest_the_fastest() -> None:
+    slow = [record(name, sustained_ms=1.0 + 0.1 * place, ci=0.005) for place, name in enumerate(("a", "c"))]
+    fast, default = record("b", sustained_ms=0.5, ci=0.005), record("torch_native", sustained_ms=1.05, ci=0.3)
+    [group] = groups([fast, *slow, default])
+    found = analysis.of(group)
+    assert not found.is_undecided
+    assert said(fast, *slow, default).startswith("b is the fastest of 4 exact kernels measured here")
+
+
 def test_one_candidate_without_a_rank_is_no_list_of_candidates() -> None:
     one = record("torch_flash", ci=0.4)
     text = said(one, record("torch_cudnn", status=Status.CRASHED))

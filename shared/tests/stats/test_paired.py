@@ -80,6 +80,16 @@ def test_a_factor_of_three_is_told_by_two_rounds_of_which_a_program_stalls_some(
     assert false / pages <= 0.05
 
 
+@pytest.mark.parametrize(("rounds", "between"), [(3, 0.03), (2, 0.05), (10, 0.0)])
+def test_few_pages_of_equal_variants_have_a_faster_one(rounds: int, between: float) -> None:
+    rng, pages, false = random.Random(3), 800, 0
+    for _ in range(pages):
+        several = [drawn(rng, 1.0, rounds, 0.05, between) for _ in range(3)]
+        levels = paired.levels([(ONE, ONE), *((samples, ones(samples)) for samples in several)])
+        false += any(ordering.faster_than(levels))
+    assert false / pages <= 0.085
+
+
 def test_what_few_processes_say_of_others_has_their_degrees_of_freedom_for_a_single_process_too() -> None:
     rng, missed, pages = random.Random(5), 0, 600
     for _ in range(pages):

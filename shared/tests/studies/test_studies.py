@@ -230,10 +230,11 @@ def test_of_the_flux_page_a_cpu_checks_the_shortest_and_the_longest_fully_and_al
     def fully(device: Device, *chosen: str) -> list[str]:
         settings = Settings(root=REPOSITORY, cache=REPOSITORY, workloads=chosen)
         here = flux.workloads_on(device, settings)
-        named = flux.effort_at(here).fully
+        named = flux.effort_on(device, here).fully
         return [one.name for one in here if not named or one.name in named]
 
     assert fully(CPU) == ["flux1-256px-t128", "flux1-256px-t512"]
     assert fully(CPU, "flux1-256px-t256", "flux1-256px-t320") == ["flux1-256px-t256", "flux1-256px-t320"]
-    assert fully(GPU) == names(flux, GPU)
-    assert flux.effort_at(flux.workloads_on(GPU, Settings(root=REPOSITORY, cache=REPOSITORY))) == USUAL
+    for chosen in ((), ("flux1-256px",), ("flux1-256px", "flux1-1024px")):
+        assert fully(GPU, *chosen) == names(flux, GPU, *chosen)
+    assert flux.effort_on(GPU, flux.workloads_on(GPU, Settings(root=REPOSITORY, cache=REPOSITORY))) == USUAL

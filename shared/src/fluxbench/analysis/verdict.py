@@ -139,7 +139,8 @@ def of(group: Group, workload: Workload | None = None) -> Verdict:
     tried = [record for record in group.records_at[workload.name].values() if record.precision_class == EXACT]
     is_sure = len(once(level)) > 1 or bool(baseline and level and ordering.faster(level[0], baseline))
     is_open = bool(unsure) and not is_sure and not any(_is_default(record, baseline) for record in level)
-    is_undecided = is_open or bool(exact and baseline and _has_no_rank(group, baseline, workload))
+    is_vague = baseline is not None and baseline in (*level, *unsure) and _has_no_rank(group, baseline, workload)
+    is_undecided = is_open or is_vague
     of_choice = once(level) if len(once(tried)) > 1 and not is_undecided else []
 
     def rather(record: Record) -> tuple[bool, bool, int, bool]:

@@ -61,7 +61,7 @@ def of(cell: Cell, device: Device, settings: Settings) -> Fingerprint:
         "workloads": " ".join(workload.name for workload in workloads),
         "shapes": _hash_of_shapes(workloads),
         "peak": _hash_of_peak(device),
-        "regimes": _how(study, workloads) if names else "",
+        "regimes": _how(study, device, workloads) if names else "",
         "references": " ".join(study.references) if names else "",
         **({"gpus": device.count} if any("gpus" in each.shape for each in workloads) else {}),  # that share a step
         **({"whole_up_to": study.whole_up_to} if names and study.whole_up_to else {}),
@@ -73,9 +73,9 @@ def of(cell: Cell, device: Device, settings: Settings) -> Fingerprint:
     }
 
 
-def _how(study: Study, workloads: Iterable[Workload]) -> str:
+def _how(study: Study, device: Device, workloads: Iterable[Workload]) -> str:
     """Return which regimes a study measures at workloads, and with which effort where that is not the usual one."""
-    own = study.effort_at(workloads)
+    own = study.effort_on(device, workloads)
     alone = f"{', '.join(study.burst_alone)} in burst alone" if study.burst_alone else ""
     effort = "" if own == USUAL else f"effort {hashlib.sha256(repr(own).encode()).hexdigest()[:12]}"
     return " ".join(filter(None, (*study.measures, alone, effort)))

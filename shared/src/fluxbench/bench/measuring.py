@@ -111,8 +111,8 @@ def measure(
     workloads = study.workloads_on(device, settings)
     depends = dependencies.of(cell, device, settings)
     wanted = gate(names, workloads, targets.of(device, settings.root, cell.notebook), device, settings, collected)
-    if device.worker_kind != "cpu" and not settings.processes:
-        processes = processes_on_gpu(study.effort, wanted, *processes)
+    if device.worker_kind != "cpu":
+        processes = processes_on_gpu(study.effort, wanted, *processes, asked=bool(settings.processes))
     context = Context(
         cell=cell,
         device=device,
@@ -137,15 +137,18 @@ def measure(
     return list(recording.of_cell(collected, names, workloads, context))
 
 
-def processes_on_gpu(effort: Effort, names: Sequence[str], least: int, most: int) -> tuple[int, int]:
+def processes_on_gpu(
+    effort: Effort, names: Sequence[str], least: int, most: int, *, asked: bool = False
+) -> tuple[int, int]:
     """Return in how many processes a GPU measures a cell's variants at least and at most, where these are usual.
 
-    Intervals are of all variants of a cell, so calls of up to a second need two; a single variant needs three.
+    Intervals are of all variants of a cell, so calls of up to a second need two, unless more are `asked` for; a single
+    variant needs three.
     """
     if effort.long:
-        few = LEAST if len(names) > 1 else _ALONE_OF_LONG
+        few = least if asked else LEAST if len(names) > 1 else _ALONE_OF_LONG
         return few, few
-    return least, min(most, effort.most or most)
+    return least, max(least, min(most, effort.most or most))
 
 
 def device_lock(settings: Settings) -> str:
@@ -176,7 +179,7 @@ def _run(
     `processes`: how many at least, and at most.
     """
     study, (least, most) = studies.find(cell.study), processes
-    effort = study.effort_at(workloads)
+    effort = study.effort_on(device, workloads)
     began = time.monotonic()
 
     def fail(status: Status, reason: str) -> None:
@@ -230,6 +233,7 @@ def _run(
                     references=references,
                     processes=least,
                     most=most,
+                    saves=not settings.processes,
                     sustained=sustains,
                     burst_alone=in_burst if sustains else (),
                     whole_up_to=study.whole_up_to,

@@ -39,6 +39,7 @@ class Batch:
     references: tuple[str, ...]
     processes: int
     most: int  # processes
+    saves: bool = True  # fewer of what is far slower than the reference
     sustained: bool  # False: burst samples alone
     burst_alone: tuple[str, ...] = ()  # workloads of which only burst samples are taken
     probe: bool  # whether the last process that measures all variants also tries capabilities
@@ -171,7 +172,7 @@ class Batch:
         return tuple(left)
 
     def _wanted(self, collected: Collected, process: int) -> list[str]:
-        """Return the variants that a process measures: in two all, then none that is far slower than the reference.
+        """Return the variants that a process measures: in two all, then, as `saves` says, none that is far slower.
 
         What is measured alone is so in as many as its other rows, beside which fewer would have no interval
         (`timings.timings_of`). Beyond `processes` those of which a sustained interval is wider than it must be, at any
@@ -189,7 +190,7 @@ class Batch:
                 if name in known:  # else it is another batch's, and this one's processes have other variables
                     known[name].extend(widths.values())
         if process < self.processes:
-            slow = {name for name, its in known.items() if is_slow(width.ratio for width in its)}
+            slow = {name for name, its in known.items() if self.saves and is_slow(width.ratio for width in its)}
             return [name for name in known if name not in slow or self._elsewhere(collected, name) > process]
         return [name for name, its in known.items() if any(width.gains for width in its)]
 

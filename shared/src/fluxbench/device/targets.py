@@ -17,7 +17,7 @@ from fluxbench.device.model import Device
 FALLBACK = "any"
 ON_A_HOST = ("parallel",)  # notebooks that use all GPUs of a host
 _OF_A_HOST = re.compile(r"-x\d+$")
-_SPREADS = ("runs", "cards", "runs_sustained", "cards_sustained")
+_SPREADS = ("runs", "cards", "runs_sustained", "runs_with_pauses", "cards_sustained")
 _FIELDS = ("like", "locks", "exclude", "required", "required_in", *_SPREADS, "slurm")
 
 
@@ -51,7 +51,8 @@ class Target:
     runs: BetweenRuns  # of one card, in burst normalized to control
     cards: BetweenRuns  # of two cards of the model, the same
     runs_sustained: BetweenRuns  # of one card, in times under load as they are
-    cards_sustained: BetweenRuns  # of two cards of the model, the same
+    runs_with_pauses: BetweenRuns  # the same, of methods before `records.method.WITHOUT_PAUSE` on a GPU
+    cards_sustained: BetweenRuns  # of two cards of the model, in times under load
     slurm: Request | None = None  # None where nobody said which node has the device
     required_in: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # in place of `required`, by notebook
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
@@ -31,6 +31,7 @@ from fluxbench.site.uses import Recommended, recommended
 _SHAPES = 2  # of a notebook whose verdict is shown
 _SENTENCE = 1200  # characters of a problem
 _WITHOUT = {OF_NO_DEVICE: "Published figures"}  # titles of targets without a device
+_CERTIFICATE = "certificate"  # the notebook
 _FACT = 200  # characters of a fact
 _TITLE = "fluxbench: attention kernels on real devices"
 _ABOUT = (
@@ -75,10 +76,11 @@ class Card:
 
 def draw(targets: Sequence[Target]) -> str:
     """Return the page."""
-    return page("index.html", title=_TITLE, about=_ABOUT, cards=[_card(target) for target in targets])
+    certified = {device_name(one.records) for one in targets if any(its.name == _CERTIFICATE for its in one.notebooks)}
+    return page("index.html", title=_TITLE, about=_ABOUT, cards=[_card(target, certified) for target in targets])
 
 
-def _card(target: Target) -> Card:
+def _card(target: Target, certified: Collection[str]) -> Card:
     measured_first = sorted(target.notebooks, key=lambda notebook: not notebook.records)
     files = (
         ("CSV", [path for notebook in target.notebooks for path in notebook.tables]),
@@ -89,7 +91,7 @@ def _card(target: Target) -> Card:
         title=_shortened(device_name(target.records), _FACT)
         if target.records
         else _WITHOUT.get(target.name, target.name),
-        facts=[*_facts(target.records), _method(target)] if target.records else (),
+        facts=[*_facts(target.records), _method(target, certified)] if target.records else (),
         recommended=recommended(target),
         notebooks=[_verdicts(notebook, target) for notebook in measured_first],
         problems=[_shortened(problem) for problem in target.problems],
@@ -119,11 +121,11 @@ def _facts(records: Sequence[Record]) -> list[tuple[str, str]]:
     return [(term, words) for term, words in facts if words]
 
 
-def _method(target: Target) -> tuple[str, str]:
-    """Return by which versions of the method a target was measured, and whether a certificate holds for any of them."""
+def _method(target: Target, certified: Collection[str]) -> tuple[str, str]:
+    """Return by which versions of the method a target was measured, and that its model of device has no certificate."""
     own = sorted({record.method_version for record in target.records})
-    certified = any(notebook.name == "certificate" for notebook in target.notebooks)
-    without = "" if certified else "; no certificate of this device says how reliable that is"
+    is_certified = device_name(target.records) in certified
+    without = "" if is_certified else "; no certificate of this device says how reliable that is"
     return f"method version{'s' * (len(own) > 1)}", listed([*map(str, own)]) + without
 
 

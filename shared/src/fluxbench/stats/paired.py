@@ -24,10 +24,11 @@ def levels(pairs: Sequence[tuple[Samples, Samples]]) -> list[Level]:
     a program that runs for a part of a round hits one side alone, by any factor. The rounds give a process's median the
     variance W, and the medians have the variance B. What B exceeds W by is the processes' part, C on average over the
     variants whose B are at most ten times their median: the variance of one process is W + max(0, C, B - W), with
-    Satterthwaite's degrees of freedom, as in `stats.intervals`. Where C is 0 and B under W, both are estimates of it,
-    and it is their mean by degrees of freedom: of a few rounds of which a program stalled one, W has hardly one. Of a
-    single round in all it is infinite. The reference, whose samples are beside themselves, has `ordering.REFERENCE`.
-    Raises `ValueError` where `quotients` does.
+    Satterthwaite's degrees of freedom, as in `stats.intervals`. Where C is 0 and B under W, both are estimates of it:
+    it is W with the degrees of freedom of both, as W alone has hardly one where a program stalled one of a few rounds;
+    their mean would be too small, since B counts only where it is. Of a single round in all it is infinite. The
+    reference, whose samples are beside themselves, has `ordering.REFERENCE`. Raises `ValueError` where `quotients`
+    does.
     """
     spreads = [None if own is beside else _spread(own, beside) for own, beside in pairs]
     several = [each for each in spreads if each and each.between.df]
@@ -73,7 +74,7 @@ def _level(of: _Spread, common: Variance) -> Level:
         return Level(of.log, math.inf, 1.0)
     own = of.between.value - of.within.value
     if own <= common.value == 0:
-        whole = variances.mean([of.within, of.between])
+        whole = Variance(of.within.value, of.within.df + of.between.df)
     else:
         whole = variances.total([of.within, max(common, Variance(own, of.between.df), key=lambda one: one.value)])
     return Level(of.log, whole.value / of.processes, max(1.0, whole.df))

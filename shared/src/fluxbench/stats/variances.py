@@ -40,13 +40,9 @@ def pooled(several: Sequence[Variance]) -> Variance:
 
     Without degrees of freedom where all of them are.
     """
-    return mean(alike(several))
-
-
-def mean(several: Sequence[Variance]) -> Variance:
-    """Return what equal variances have in common: their mean by degrees of freedom; without any where all are."""
-    df = math.fsum(one.df for one in several)
-    return Variance(math.fsum(one.value * one.df for one in several) / df, df) if df else Variance(0.0, 0)
+    kept = alike(several)
+    df = math.fsum(one.df for one in kept)
+    return Variance(math.fsum(one.value * one.df for one in kept) / df, df) if kept else Variance(0.0, 0)
 
 
 def middle(several: Sequence[Variance]) -> Variance:

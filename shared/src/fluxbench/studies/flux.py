@@ -1,7 +1,6 @@
 """Attention as FLUX.1 calls it: which kernel on this device, over text lengths."""
 
 from fluxbench.studies.study import Study
-from fluxbench.worker.request import Effort
 
 # At six lengths a process holds 13 GB of an H200, and up to 49 for a moment while it checks; less of a smaller card.
 # By a replay of the steps of an H200's page six cells at once save 55 s of 725, eight no more.
@@ -13,7 +12,7 @@ STUDY = Study(
     name="flux",
     sets={"cpu": _OF_CPU, "any": ("flux1-1024px",)},
     references=("torch_flash", "torch_efficient", "torch_math"),
-    effort=Effort(fully=(_OF_CPU[0], _OF_CPU[-1])),
+    fully_on_cpu=(_OF_CPU[0], _OF_CPU[-1]),
     at_once=_AT_ONCE,
     at_least=_AT_LEAST,
     cell_bytes=_CELL_BYTES,

@@ -33,6 +33,7 @@ class Study:
     measures: tuple[str, ...] = ("burst", "sustained")  # regimes
     burst_alone: tuple[str, ...] = ()  # operations of which a GPU measures no sustained time
     effort: Effort = USUAL  # how much is spent on a workload
+    fully_on_cpu: tuple[str, ...] = ()  # in place of `effort.fully` there
     at_once: int | None = None  # cells that share a GPU at most, whatever its memory; None: no limit
     cell_bytes: int | None = None  # that a cell may hold of a GPU's memory; None: cells never fill it together
     at_least: int = 1  # cells that share a GPU however little memory it has: where cells hold less of less
@@ -59,10 +60,14 @@ class Study:
         """
         return "sustained" in self.measures and (device.worker_kind == "cpu" or operation not in self.burst_alone)
 
-    def effort_at(self, workloads: Iterable[Workload]) -> Effort:
-        """Return how much is spent on workloads: where none of those that are checked fully is among them, all are."""
-        named = {workload.name for workload in workloads} & {*self.effort.fully}
-        return self.effort if named else replace(self.effort, fully=())
+    def effort_on(self, device: Device, workloads: Iterable[Workload]) -> Effort:
+        """Return how much is spent on workloads on a device.
+
+        Of `fully_on_cpu` a CPU has some; where none of those that are checked fully is among them, all are.
+        """
+        fully = self.fully_on_cpu if self.fully_on_cpu and device.worker_kind == "cpu" else self.effort.fully
+        named = {workload.name for workload in workloads} & {*fully}
+        return replace(self.effort, fully=fully if named else ())
 
     def cells_on(self, device: Device) -> int | None:
         """Return how many cells may share a GPU at most; None: no limit."""

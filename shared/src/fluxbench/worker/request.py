@@ -34,7 +34,7 @@ class Effort:
     side_by_side: bool = False
     most: int | None = None  # processes on a GPU, however wide intervals are; None: as many as these need
     probes: bool = True  # capabilities are tried too, where sustained times are measured
-    # Workloads checked on all kinds of inputs and profiled, others on one kind; empty: all. See `Study.effort_at`.
+    # Workloads checked on all kinds of inputs and profiled, others on one kind; empty: all. See `Study.effort_on`.
     fully: tuple[str, ...] = ()
 
 

@@ -13,7 +13,7 @@ from fluxbench.analysis.certificate.trials import Run, Trials
 from fluxbench.records.files import ControlTimes
 from fluxbench.records.schema import Record
 
-COUNTS = (3, 5)  # of processes, beside all that there are: the least of a Flux page, and the most
+COUNTS = (3, 5)  # of processes, beside all that there are: of most variants of a Flux page, and the most there
 PERCENT = 1.0
 
 
@@ -48,7 +48,6 @@ def _run(run: Run, count: int) -> Run:
         run,
         records=tuple(_record(record, count) for record in run.records),
         control=_control(run.control, count) if run.control else None,
-        places=tuple(place for place in run.places if place.process < count),
     )
 
 

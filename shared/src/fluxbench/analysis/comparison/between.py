@@ -8,19 +8,23 @@ from fluxbench.core.settings import Settings
 from fluxbench.device import targets
 from fluxbench.device.model import Device
 from fluxbench.device.targets import BetweenRuns, Target
-from fluxbench.records import fingerprint
+from fluxbench.records import fingerprint, method
 from fluxbench.records.fingerprint import Fingerprint
 
 
-def between_runs(before: Fingerprint, after: Fingerprint, *, sustained: bool = False) -> BetweenRuns:
+def between_runs(
+    before: Fingerprint, after: Fingerprint, *, sustained: bool = False, version: int = method.METHOD_VERSION
+) -> BetweenRuns:
     """Return how far runs under two fingerprints differ beyond their processes, of one model of device.
 
-    That of burst times normalized to control, or of `sustained` ones. Where a GPU's card is unknown, it is taken for
-    another one. Raises `SetupError` outside of the repository.
+    That of burst times normalized to control, or of `sustained` ones by a method `version`. Where a GPU's card is
+    unknown, it is taken for another one. Raises `SetupError` outside of the repository.
     """
     target = _target(fingerprint.device_of(after))
     if same_card(before, after):
-        return target.runs_sustained if sustained else target.runs
+        had_pauses = version < method.WITHOUT_PAUSE and after.get("device_kind") != "cpu"
+        under_load = target.runs_with_pauses if had_pauses else target.runs_sustained
+        return under_load if sustained else target.runs
     return target.cards_sustained if sustained else target.cards
 
 

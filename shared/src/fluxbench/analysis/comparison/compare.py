@@ -55,7 +55,10 @@ def compare(before: Measured, after: Measured, *, across_graphs: bool = False) -
     pairs = {cell: control for cell, control in controls.items() if not isinstance(control, NoControl)}
     fingerprints = {cell: (old_cells[cell].fingerprint, new_cells[cell].fingerprint) for cell in controls}
     between = {cell: between_runs(*pair) for cell, pair in fingerprints.items()}
-    under_load = {cell: between_runs(*pair, sustained=True) for cell, pair in fingerprints.items()}
+    under_load = {
+        cell: between_runs(*pair, sustained=True, version=new_cells[cell].method_version)
+        for cell, pair in fingerprints.items()
+    }
     times = {key: _levels(*pair) for key, pair in compared.items()}
     beyond = normalized(compared, times, pairs)
     beside = beyond.rows

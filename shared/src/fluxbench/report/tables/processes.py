@@ -6,10 +6,10 @@ from fluxbench.analysis.certificate.by_processes import PERCENT, ByProcesses, of
 from fluxbench.core.formatting import percent
 from fluxbench.records.schema import BURST, SUSTAINED
 from fluxbench.report.blocks import Block, Column, Row, Table
-from fluxbench.report.certificate_inputs import NO_TRIALS, half_width, trials_of
+from fluxbench.report.certificate_inputs import NO_TRIALS, coverage, half_width, trials_of
 from fluxbench.report.results import Results
 
-_NUMBERS = ("processes a side", "A/A: false positives", f"{PERCENT:g}% detected", "CI half-width")
+_NUMBERS = ("processes a side", "A/A: false positives", f"{PERCENT:g}% detected", "CI coverage", "CI half-width")
 
 
 def blocks(results: Results) -> list[Block]:
@@ -27,5 +27,6 @@ def _cells(one: ByProcesses) -> tuple[str, ...]:
         f"{one.processes}",
         f"{one.same.significant} of {one.same.count}",
         "-" if rate is None else f"{percent(rate)} of {compared}",
-        half_width(one.same),
+        coverage(one.detected.total),
+        half_width(one.detected.total),
     )
