@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from sample_records import changed, record, results
+from verdicts import said
 
 from fluxbench.analysis import verdict as analysis
 from fluxbench.analysis.groups import groups
@@ -18,11 +19,6 @@ from fluxbench.report.tables import ranking
 
 LENGTHS = sets.sets()["flux1-1024px"]
 DEFAULT = record("torch_native")
-
-
-def said(*records: Record) -> str:
-    [group] = groups(records)
-    return verdict_words.sentence(analysis.of(group))
 
 
 def shown_of(*records: Record) -> list[str]:

@@ -92,6 +92,11 @@ class Verdict:
         return tuple(record for record in self.unsure if record in named)
 
     @property
+    def candidates(self) -> tuple[Record, ...]:
+        """The kernels that may be the fastest where the verdict is undecided: the named ones, and the unsure ones."""
+        return (*(one.record for one in self.named), *self.named_unsure)
+
+    @property
     def beaten_once(self) -> tuple[Workload, list[Record]] | None:
         """The workload at which the choice is beaten, where there is one, and the kernels that nothing beats there."""
         if self.choice is None or self.beaten_at != 1:

@@ -54,7 +54,7 @@ def lines_of(certificate: Certificate) -> Iterator[Line]:
     yield Line(
         question="CUPTI cross-check, the same call: differs by",
         answer=f"{_share(median(shares))} (median)" if shares else _NOT_MEASURED,
-        of=f"{count(len(shares), 'record')}" + (f", {_share(max(shares))} at most" if shares else ""),
+        of=f"{count(len(shares), 'record')}" + (f", {_share(certificate.cupti_difference)} at most" if shares else ""),
     )
     event = certificate.event_us
     answer = _NOT_MEASURED if event is None else f"{number(event)} µs"

@@ -78,7 +78,7 @@ def _exact(verdict: Verdict) -> str:
         return f"No choice of kernels: {_names(exact)} is the only exact one that is measured at this workload."
     unsure_too = verdict.named_unsure
     if verdict.is_undecided:
-        return _undecided(verdict, [*exact, *unsure_too])
+        return _undecided(verdict, verdict.candidates)
     if verdict.default_is_level:
         others = [record for record in exact if record.kernel != DEFAULT]
         level = f" {_names(others)} {'ties' if len(others) == 1 else 'tie'} with it." if others else ""

@@ -158,9 +158,10 @@ def _kernels(of: Recommendation, verdict: Verdict) -> Iterator[Kernel]:
     unsure = _unsure(of, verdict)
     if verdict.is_undecided:
         yield Kernel("no winner", ", ".join(unsure), "")
-    for one in () if verdict.is_undecided else verdict.named:
-        notes = ["tie"] * (len(verdict.named) > 1) + ["launch-bound"] * is_launch_bound(one.record) + unsure
-        yield Kernel(label(one.record.variant), ", ".join(notes), _number(verdict, one))
+    else:
+        for one in verdict.named:
+            notes = ["tie"] * (len(verdict.named) > 1) + ["launch-bound"] * is_launch_bound(one.record) + unsure
+            yield Kernel(label(one.record.variant), ", ".join(notes), _number(verdict, one))
     uncompiled = first_uncompiled(verdict)
     if uncompiled and uncompiled.speedup:
         yield Kernel(
@@ -182,8 +183,7 @@ def _unsure(of: Recommendation, verdict: Verdict) -> list[str]:
     """Return the note on which kernels may be as fast as those that a verdict names, or the fastest, if any may be."""
     unranked = [label(record.variant) for record in of.point.unranked]
     if verdict.is_undecided:
-        named = [*(one.record for one in verdict.named), *verdict.named_unsure]
-        names = list(dict.fromkeys([*(label(record.variant) for record in named), *unranked]))
+        names = list(dict.fromkeys([*(label(record.variant) for record in verdict.candidates), *unranked]))
         return [f"{counted(names)} may be the fastest" if len(names) > 1 else f"{names[0]} is too uncertain to tell"]
     return [f"no winner: {listed(unranked)} may be as fast and has no rank"] if unranked else []
 

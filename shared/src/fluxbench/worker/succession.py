@@ -113,17 +113,15 @@ class Succession:
             self._take_bursts(under_way)
         if not reference.is_over:
             with self._use.step("preparing", short=True):
-                for one in under_way:
-                    self._use.pause()
-                    self._do(one, self._prepare)
+                self._each(under_way, self._prepare, pause=self._use.pause)
             soon = self._request.process == 0 and len(under_way) <= _FEW
             with self._use.step("measuring", short=False), without_collections():
                 self._take_blocks(under_way)
                 if soon:
-                    self._judge(under_way)
+                    self._each(under_way, _UnderWay.judge)
             if not soon:
                 with self._use.step("checking", short=True):
-                    self._judge(under_way, pause=self._use.pause)
+                    self._each(under_way, _UnderWay.judge, pause=self._use.pause)
         for one in under_way:
             one.forget()
         if any(one.lacks_memory for one in under_way):
@@ -136,11 +134,16 @@ class Succession:
                 self._tell(one, usable)
         return Taken(usable, [one.trial.name for one in others if one.lacks_memory])
 
-    def _judge(self, under_way: Sequence[_UnderWay], pause: Callable[[], None] = lambda: None) -> None:
-        """Judge what calls have returned; `pause` is called before each trial."""
+    def _each(
+        self,
+        under_way: Sequence[_UnderWay],
+        step: Callable[[_UnderWay], None],
+        pause: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Take a step of each trial; `pause` is called before each."""
         for one in under_way:
             pause()
-            self._do(one, _UnderWay.judge)
+            self._do(one, step)
 
     def _take_bursts(self, under_way: Sequence[_UnderWay]) -> None:
         """Take burst samples of all, and then what tells whether these can be believed.

@@ -11,7 +11,7 @@ from fluxbench.analysis.certificate import judging
 from fluxbench.analysis.certificate.judging import Detected, Tally
 from fluxbench.analysis.certificate.trials import Run, Trials
 from fluxbench.records.files import ControlTimes
-from fluxbench.records.schema import Record
+from fluxbench.records.schema import BURST, SUSTAINED, Record
 
 COUNTS = (3, 5)  # of processes, beside all that there are: of most variants of a Flux page, and the most there
 PERCENT = 1.0
@@ -21,21 +21,27 @@ PERCENT = 1.0
 class ByProcesses:
     """A/A and an injected slowdown of 1% in one regime, with so many processes a side."""
 
+    regime: str
     processes: int
     same: Tally
     detected: Detected
 
 
-def of_trials(trials: Trials, regime: str) -> list[ByProcesses]:
-    """Return the verdicts with the first few processes of each run, and with all; nothing where nothing is compared."""
-    most = max((record.timings[regime].processes for record in trials.records if regime in record.timings), default=0)
+def of_trials(trials: Trials) -> list[ByProcesses]:
+    """Return the verdicts with the first few processes of each run, and with all, in burst and then sustained.
+
+    Nothing of a regime in which nothing is compared.
+    """
+    most = trials.most_processes
     found = []
     for count in sorted({*(count for count in COUNTS if count < most), most} - {0}):
         part = with_processes(trials, count)
-        same = judging.tally((row for one in judging.a_a(part) for row in one.rows), regime=regime)
-        if same.count:
-            found.append(ByProcesses(processes=count, same=same, detected=judging.detected(part, PERCENT, regime)))
-    return found
+        rows = [row for one in judging.a_a(part) for row in one.rows]
+        for regime in (BURST, SUSTAINED):
+            if (same := judging.tally(rows, regime=regime)).count:
+                detected = judging.detected(part, PERCENT, regime)
+                found.append(ByProcesses(regime=regime, processes=count, same=same, detected=detected))
+    return sorted(found, key=lambda one: one.regime == SUSTAINED)
 
 
 def with_processes(trials: Trials, count: int) -> Trials:

@@ -111,7 +111,7 @@ def _conditions(of: Trials) -> dict[str, object]:
     return {
         **fingerprint,
         "method_version": of.records[0].method_version if of.records else None,
-        "processes": max((record.burst.processes for record in of.records if record.burst), default=0),
+        "processes": of.most_processes,
     }
 
 

@@ -72,6 +72,11 @@ class Trials(Struct, frozen=True, kw_only=True):
         return sum(max((r.burst.processes for r in run.records if r.burst), default=0) for run in self.runs)
 
     @property
+    def most_processes(self) -> int:
+        """How many fresh processes a run has."""
+        return max((record.burst.processes for record in self.records if record.burst), default=0)
+
+    @property
     def unslowed(self) -> list[str]:
         """The variants that are not slowed, twins included."""
         return [name for name, form in self.variants.items() if not form.percent]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fluxbench.analysis.certificate.by_processes import PERCENT, ByProcesses, of_trials
 from fluxbench.core.formatting import percent
-from fluxbench.records.schema import BURST, SUSTAINED
 from fluxbench.report.blocks import Block, Column, Row, Table
 from fluxbench.report.certificate_inputs import NO_TRIALS, coverage, half_width, trials_of
 from fluxbench.report.results import Results
@@ -17,7 +16,7 @@ def blocks(results: Results) -> list[Block]:
     trials = trials_of(results)
     if trials is None:
         return NO_TRIALS
-    rows = [Row((regime, *_cells(one))) for regime in (BURST, SUSTAINED) for one in of_trials(trials, regime)]
+    rows = [Row((one.regime, *_cells(one))) for one in of_trials(trials)]
     return [Table([Column("regime", left=True), *map(Column, _NUMBERS)], rows)]
 
 
