@@ -9,7 +9,7 @@ from fakes import GPU, TINY
 from sample_events import READY, REFERENCE, checked, collected, readings, timed
 
 from fluxbench.bench import recording
-from fluxbench.bench.collected import Collected
+from fluxbench.bench.collected import Collected, Pair
 from fluxbench.bench.recording import Context
 from fluxbench.device.model import Device
 from fluxbench.environments.cell import Cell
@@ -60,7 +60,7 @@ def record(
     workload: Workload = TINY,
     device: Device = GPU,
     processes: int = 3,
-    powers: dict[str, tuple[float, float]] | None = None,
+    powers: dict[Pair, tuple[float, float]] | None = None,
     early: bool = False,
 ) -> Record:
     context = Context(

@@ -100,7 +100,7 @@ def timed(
         }
     if block_ms is not None:
         start = began + BLOCK_AFTER_S
-        event["block"] = {
+        block = {
             "samples_ms": {name: [factor * sample for sample in block_ms] for name, factor in factors.items()},
             "calls": dict.fromkeys(factors, calls or math.ceil(1e3 * WINDOW_S / min(block_ms))),  # a window is full
             "windows": [[start + WINDOW_S * i, start + WINDOW_S * (i + 1)] for i in range(len(block_ms))],
@@ -110,6 +110,7 @@ def timed(
             "ahead_ms": ahead_ms,
             "stalled": stalled or {},
         }
+        event["blocks"] = [block]
         event["took_s"] = start + WINDOW_S * len(block_ms) - began
     return event
 

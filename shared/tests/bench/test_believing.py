@@ -41,11 +41,11 @@ def record(
         if "launch_ms" in ours:
             own["burst"]["launch_ms"] = {TINY.name: ours["launch_ms"]}
         if "replayed" in ours:
-            own["block"] |= {"replayed": True, "launched_ms": {TINY.name: 10.0}}
+            own["blocks"][0] |= {"replayed": True, "launched_ms": {TINY.name: 10.0}}
         if "led" in ours:
-            own["block"]["led"] = ours["led"]
+            own["blocks"][0]["led"] = ours["led"]
         if "wall_s" in ours:
-            own["block"]["windows"] = [[begin, begin + ours["wall_s"]] for begin, _ in own["block"]["windows"]]
+            own["blocks"][0]["windows"] = [[begin, begin + ours["wall_s"]] for begin, _ in own["blocks"][0]["windows"]]
         seen += [READY, usual, own]
     context = Context(
         cell=CELL, device=GPU if on_gpu else CPU, processes=len(processes), fingerprint={}, measured_at="", powers={}

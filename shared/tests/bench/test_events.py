@@ -18,12 +18,12 @@ ANY: dict[str, Any] = timed("flex", 2, control_ms=(0.5,) * 4, cupti={"tiny": (0.
 
 
 def changed(event: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """Return an event with another value at a path such as `burst.times`."""
+    """Return an event with another value at a path such as `burst.times` or `blocks.0.calls`."""
     whole = json.loads(json.dumps(event))
     *parents, last = path.split(".")
     place = whole
     for name in parents:
-        place = place[name]
+        place = place[int(name) if name.isdigit() else name]
     place[last] = value
     return dict(whole)
 
@@ -60,11 +60,11 @@ def test_events_are_typed_values() -> None:
         {**READY, "more": 1},
         {"event": "ready"},
         changed(ANY, "burst.more", 1),
-        changed(ANY, "block.ahead_ms", float("nan")),
-        changed(ANY, "block.ahead_ms", float("inf")),
-        changed(ANY, "block.ahead_ms", True),
-        changed(ANY, "block.settled", 1),
-        changed(ANY, "block.warm_up", 2.5),
+        changed(ANY, "blocks.0.ahead_ms", float("nan")),
+        changed(ANY, "blocks.0.ahead_ms", float("inf")),
+        changed(ANY, "blocks.0.ahead_ms", True),
+        changed(ANY, "blocks.0.settled", 1),
+        changed(ANY, "blocks.0.warm_up", 2.5),
         changed(ANY, "burst.samples_ms", {"tiny": [1.0, 0.0]}),
         changed(ANY, "burst.samples_ms", {"tiny": [-1.0]}),
         changed(ANY, "burst.samples_ms", [1.0]),

@@ -36,8 +36,8 @@ def rounds(
     event = timed(name, process, began=began, burst_ms=own_ms, beside_ms=beside_ms, block_ms=own_ms, warm_up=0,
                   windows_a_sample=1, calls=1, ahead_ms=0.0)  # fmt: skip
     sides = [own_ms] if name == REFERENCE else [own_ms, beside_ms]
-    event["block"]["reference_ms"] = {TINY.name: list(beside_ms)}
-    event["block"]["windows"] = [
+    event["blocks"][0]["reference_ms"] = {TINY.name: list(beside_ms)}
+    event["blocks"][0]["windows"] = [
         [began + i, began + i + wall * sum(of) / 1e3] for i, of in enumerate(zip(*sides, strict=True))
     ]
     return event

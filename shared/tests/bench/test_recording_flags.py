@@ -27,8 +27,8 @@ def test_a_record_of_cuda_graphs_has_the_launched_time_of_the_processes_that_too
     def replayed(process: int, launched_ms: float | None) -> list[dict[str, Any]]:
         trials = of_process(process)
         for one in trials:
-            launched = {} if launched_ms is None else dict.fromkeys(one["block"]["samples_ms"], launched_ms)
-            one["block"] |= {"replayed": True, "launched_ms": launched}
+            launched = {} if launched_ms is None else dict.fromkeys(one["blocks"][0]["samples_ms"], launched_ms)
+            one["blocks"][0] |= {"replayed": True, "launched_ms": launched}
         return trials
 
     for known, value in (((1.5, None, None), 1.5), ((1.5, 1.6, 1.7), 1.6), ((None, None, None), None)):
@@ -36,7 +36,7 @@ def test_a_record_of_cuda_graphs_has_the_launched_time_of_the_processes_that_too
         assert flag(made, FlagKind.REPLAYED) == (SUSTAINED, value, None)
         assert flag(made, FlagKind.NOT_REPLAYED) == ()
     trials = [t for p in range(3) for t in of_process(p)]
-    trials[1]["block"] |= {"refused": "no graph here"}  # the others do as the first process
+    trials[1]["blocks"][0] |= {"refused": "no graph here"}  # the others do as the first process
     made = record(seen(trials))
     assert flag(made, FlagKind.NOT_REPLAYED) == (SUSTAINED, 3, "no graph here")
     assert flag(made, FlagKind.REPLAYED) == ()
@@ -53,7 +53,7 @@ def test_what_did_not_settle_and_a_machine_that_slept_or_was_shared_are_flagged_
         made = record(seen([t for p in range(3) for t in of_process(p, slept_s=slept_s * (p == 2))]))
         assert flag(made, FlagKind.SLEPT) == flagged
     trials = [t for p in range(3) for t in of_process(p)]
-    trials[-1] |= {"slept_s": 7.0, "block": {**trials[-1]["block"], "settled": False}}  # of the reference
+    trials[-1] |= {"slept_s": 7.0, "blocks": [{**trials[-1]["blocks"][0], "settled": False}]}  # of the reference
     made = record(seen(trials), REFERENCE)
     assert flag(made, FlagKind.NOT_SETTLED) == (SUSTAINED, 1, None)
     assert flag(made, FlagKind.SLEPT) == (None, 7.0, None)

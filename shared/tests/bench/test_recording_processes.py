@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from fakes import CPU, GPU, TINIER, TINY, tokens
 from recorded import CELL, PROCESS_S, of_process, record, regimes, seen
-from sample_events import READY, REFERENCE, checked, collected, parsed, timed
+from sample_events import READY, REFERENCE, checked, parsed, timed
 
 from fluxbench.bench import recording, timings
 from fluxbench.bench.recording import Context
 from fluxbench.device.model import Device
+from fluxbench.records import method
 from fluxbench.records.method import METHOD_VERSION
 from fluxbench.records.status import Status
 from fluxbench.stats.converged import sustained_within
@@ -104,7 +105,7 @@ def test_of_what_is_far_slower_in_both_passes_two_processes_are_enough_for_the_b
             for index, (variant, ms) in enumerate(((REFERENCE, 1.0), ("torch_math", slower))):
                 began = PROCESS_S * process + 10 * index
                 one = timed(variant, process, began=began, workloads=("training", "backward"), block_ms=(ms,) * 6)
-                del one["block"]["samples_ms"]["backward"], one["block"]["calls"]["backward"]
+                del one["blocks"][0]["samples_ms"]["backward"], one["blocks"][0]["calls"]["backward"]
                 trials.append(one)
         of = seen(trials)
         for each in both:
@@ -129,8 +130,13 @@ def test_how_well_sustained_means_are_known_can_be_asked_while_a_cell_is_measure
     assert [sustained_within(ratio) for ratio in (0.5, 1.05, 1.06)] == [0.005, 0.005, 0.015]
 
 
-@pytest.mark.parametrize(("device", "version"), [(GPU, METHOD_VERSION), (CPU, 10)])
-def test_a_change_of_how_a_gpu_is_timed_leaves_the_method_version_of_a_cpu(device: Device, version: int) -> None:
+@pytest.mark.parametrize(("device", "blocks", "version"), [(GPU, 2, METHOD_VERSION), (GPU, 1, 12), (CPU, 1, 10)])
+def test_the_method_version_is_the_last_one_that_changed_what_was_measured(
+    device: Device, blocks: int, version: int
+) -> None:
+    """Where a GPU has blocks of one length each; times of its other cells and of a CPU are as they were before."""
     context = Context(cell=CELL, device=device, processes=3, fingerprint={}, measured_at="", powers={})
-    made = recording.of_cell(collected([READY]), ["flex"], (TINY, TINIER), context)
+    event = timed("torch_math")
+    made = [*recording.of_cell(seen([event | {"blocks": event["blocks"] * blocks}]), ["flex"], (TINY, TINIER), context)]
     assert {one.method_version for one in made} == {version}
+    assert {method.is_present(one.method_version, on_gpu=device is GPU) for one in made} == {True}

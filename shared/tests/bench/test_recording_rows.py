@@ -17,7 +17,7 @@ from fluxbench.records.status import FlagKind
 def test_the_launched_time_of_calls_in_rows_and_why_others_have_no_row_are_flagged() -> None:
     def in_rows(process: int, **fields: Any) -> list[dict[str, Any]]:
         events = of_process(process, block_ms=None)[:2]
-        events[0]["block"] = None
+        events[0]["blocks"] = []
         events[1]["burst"] |= fields
         return events
 

@@ -30,10 +30,9 @@ def test_a_reference_without_a_record_has_a_block_alone(monkeypatch: pytest.Monk
     reference, own = found["torch_math"], found["made_up"]
     assert reference.workloads == own.workloads == ("training", "backward")
     assert (reference.burst, reference.repeated_over_new) == (None, {})
-    assert reference.block is not None
     assert own.burst is not None
-    assert own.block is not None
-    assert reference.block.samples_ms.keys() == own.block.samples_ms.keys() == {"training"}
+    for one in (reference, own):
+        assert [block.samples_ms.keys() for block in one.blocks] == [{"training"}]
     assert own.burst.reference_ms.keys() == own.repeated_over_new.keys() == {"training", "backward"}
 
 
@@ -48,7 +47,7 @@ def test_where_nothing_is_sustained_a_reference_without_a_record_has_no_trial(mo
 def test_for_its_own_record_all_is_taken_of_it(monkeypatch: pytest.MonkeyPatch, process: int, repeated: int) -> None:
     reference = seen(monkeypatch, process=process)["torch_math"]
     assert reference.burst is not None
-    assert reference.block is not None
+    assert reference.blocks
     assert len(reference.repeated_over_new) == repeated
 
 

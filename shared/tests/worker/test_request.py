@@ -52,17 +52,30 @@ def test_no_workload_is_lost_between_parts_and_a_request_is_read_as_it_was_writt
         assert Request.from_json(asked.to_json()) == asked
 
 
+def test_a_gpu_s_sustained_block_holds_calls_of_about_one_length() -> None:
+    lengths = [tokens(f"of-{length}", length) for length in (4096, 640, 512, 1024, 768)]
+    names = [workload.name for workload in lengths]
+    asked: dict[str, Any] = {"device": "cuda", "workloads": tuple(lengths), "variants": ("a",), "references": ("b",)}
+    blocks = {0: ["of-640", "of-512"], 1: ["of-1024", "of-768"], 2: ["of-4096"]}
+    assert Request(**asked).in_blocks(names) == blocks
+    assert Request(**asked).in_blocks(["of-4096", "of-512"]) == {0: ["of-512"], 2: ["of-4096"]}  # it failed elsewhere
+    assert Request(**asked, burst_alone=("of-4096",)).in_blocks(names) == {0: blocks[0], 1: blocks[1]}
+    assert Request(**asked, sustained=False).in_blocks(names) == {}
+    for whole in (Request(**asked | {"device": "cpu"}), Request(**asked, effort=Effort(long=True))):
+        assert whole.in_blocks(names) == {0: names}
+
+
 def test_calls_are_graphs_as_the_first_process_decided_at_their_workloads() -> None:
     """Of a variant that was measured alone at one workload each of the two processes decided for its own."""
 
     def block(workload: str, replayed: bool) -> Trial:
         event = timed("a", 0, block_ms=(1.0,) * 4)
         event["workloads"] = [workload]
-        for name in ("burst", "block"):
+        for taken in (event["burst"], *event["blocks"]):
             for field in ("samples_ms", "reference_ms", "launch_ms", "places", "calls"):
-                if found := event[name].get(field):
-                    event[name][field] = {workload: next(iter(found.values()))}
-        event["block"]["replayed"] = replayed
+                if found := taken.get(field):
+                    taken[field] = {workload: next(iter(found.values()))}
+        event["blocks"][0]["replayed"] = replayed
         made = parsed(event)
         assert isinstance(made, Timed)
         return Trial(made, 0)

@@ -149,7 +149,7 @@ def test_a_graph_that_lacks_memory_by_itself_costs_the_largest_workload_alone(
         "one": ["tinier"],
         "two": ["tinier"],
     }
-    assert all(one.block and one.block.replayed for one in trials(events))
+    assert all(one.blocks and one.blocks[0].replayed for one in trials(events))
 
 
 @pytest.mark.parametrize("is_recorded", [True, False])

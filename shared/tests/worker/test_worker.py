@@ -86,7 +86,7 @@ def order(process: int, names: tuple[str, ...], plan: Plan = QUICK, **request: A
     asked = Request(
         device="cpu", workloads=(TINIER,), variants=names, references=("torch_math",), process=process, **request
     )
-    return [trial.variant + "." * (trial.block is None) for trial in trials(events_of(asked, plan))]
+    return [trial.variant + "." * (not trial.blocks) for trial in trials(events_of(asked, plan))]
 
 
 def test_the_reference_has_a_trial_first(six: tuple[str, ...]) -> None:

@@ -127,7 +127,7 @@ def _sustained(each: ProcessSeries, workload: str, on_gpu: bool) -> _Found:
 
 
 def _windows(each: ProcessSeries, on_gpu: bool) -> _Found:
-    if not (blocks := each.trial.blocks):  # at all workloads, since their windows are taken in turn
+    if not (blocks := each.trial.timed.blocks):  # at all workloads, since their windows are taken in turn
         return None
     in_calls_s = sum(map(sum, (_in_calls_s(block, on_gpu) for block in blocks)))
     if not each.trial.is_reference:  # on a CPU it is called in the same windows

@@ -47,14 +47,9 @@ class Trial:
         assert self.timed.burst is not None
         return self.timed.burst
 
-    @property
-    def blocks(self) -> list[BlockSamples]:
-        """The sustained block, where it has one."""
-        return [self.timed.block] if self.timed.block else []
-
     def blocks_at(self, workload: str) -> list[BlockSamples]:
         """The sustained block, where it has one with calls at a workload."""
-        return [block for block in self.blocks if workload in block.samples_ms]
+        return [block for block in self.timed.blocks if workload in block.samples_ms]
 
 
 @dataclass
@@ -217,7 +212,7 @@ class Collected:
         """By variant and workload, whether its sustained calls are CUDA graphs, as its first process there decided."""
         decided: dict[str, dict[str, bool]] = {}
         for trial in self.trials:
-            for block in trial.blocks:
+            for block in trial.timed.blocks:
                 for workload in block.samples_ms:
                     decided.setdefault(trial.timed.variant, {}).setdefault(workload, block.replayed)
         return decided

@@ -191,7 +191,9 @@ class Timed(_Event, frozen=True, kw_only=True, tag="timed"):
     process: int
     workloads: tuple[str, ...]  # at which it counts
     burst: BurstSamples | None = None  # None: of a reference without a record of its own
-    block: BlockSamples | None = None  # None: burst samples alone were needed
+    blocks: tuple[
+        BlockSamples, ...
+    ] = ()  # of workloads of about one length each; none: burst samples alone were needed
     unprofiled: tuple[str, ...] = ()  # workloads at which the profiler is not asked what kernels take
     repeated_over_new: dict[str, Positive] = {}  # by workload; first two processes, on a GPU
     profiles: tuple[str, ...] = ()  # workloads at which the process tells later which kernels ran; of a GPU
@@ -209,12 +211,11 @@ class Timed(_Event, frozen=True, kw_only=True, tag="timed"):
             found += sum(self.burst.control_ms)
             if self.variant != self.reference:
                 found += sum(map(sum, self.burst.reference_ms.values()))
-        if self.block:
-            calls = self.block.calls
-            sides = [self.block.samples_ms]
+        for block in self.blocks:
+            sides = [block.samples_ms]
             if self.variant != self.reference:
-                sides.append(self.block.reference_ms)
-            found += sum(calls[workload] * sum(its) for side in sides for workload, its in side.items())
+                sides.append(block.reference_ms)
+            found += sum(block.calls[workload] * sum(its) for side in sides for workload, its in side.items())
         return found / 1e3
 
 

@@ -19,7 +19,7 @@ import msgspec
 
 from fluxbench import studies, variants
 from fluxbench.bench import compiler_caches, dependencies, recording, samples
-from fluxbench.bench.collected import Collected
+from fluxbench.bench.collected import Collected, Pair
 from fluxbench.bench.early import Early
 from fluxbench.bench.events import Failed
 from fluxbench.bench.gate import gate, known, refused, unsupported
@@ -275,11 +275,15 @@ def _by_variables(names: Iterable[str]) -> dict[tuple[tuple[str, str], ...], lis
     return found
 
 
-def powers(collected: Collected) -> dict[str, tuple[float, float]]:
-    """Return the power in W of each variant over its ranked windows, all workloads together, with half its interval."""
-    blocks: dict[str, list[tuple[float, float]]] = {}
+def powers(collected: Collected) -> dict[Pair, tuple[float, float]]:
+    """Return the power in W of each variant at each workload over its ranked windows, with half its interval.
+
+    Workloads that share their blocks have one power.
+    """
+    blocks: dict[Pair, list[tuple[float, float]]] = {}
     for trial in collected.trials:
-        for block in trial.blocks:
+        for block in trial.timed.blocks:
             windows = block.windows[block.warm_up :]
-            blocks.setdefault(trial.timed.variant, []).append((windows[0][0], windows[-1][1]))
+            for workload in block.samples_ms:
+                blocks.setdefault((trial.timed.variant, workload), []).append((windows[0][0], windows[-1][1]))
     return energy.powers(collected.readings, blocks)

@@ -9,7 +9,7 @@ import msgspec
 
 from fluxbench import variants
 from fluxbench.bench import believing, series
-from fluxbench.bench.collected import Collected
+from fluxbench.bench.collected import Collected, Pair
 from fluxbench.bench.series import ProcessSeries
 from fluxbench.bench.state import kernels_of, with_state
 from fluxbench.bench.timings import LEAST, is_slow, timings_of
@@ -34,7 +34,7 @@ class Context:
     fingerprint: Fingerprint
     measured_at: str  # UTC, ISO 8601
     early: bool = False  # the cell goes on: not all has been checked
-    powers: Mapping[str, tuple[float, float]]  # W by variant, and half its 95% interval; see `timing.energy`
+    powers: Mapping[Pair, tuple[float, float]]  # W, and half its 95% interval; see `timing.energy`
 
 
 def of_cell(
@@ -49,7 +49,8 @@ def of_cell(
     cell = series.of_cell(collected)
     timings = timings_of(cell, {workload.name: workload.operation for workload in workloads})
     wholes = {workload.name: whole_of(workload.operation) for workload in workloads}
-    version = method.present(on_gpu=context.device.kind == "cuda")
+    apart = any(len(trial.timed.blocks) > 1 for trial in collected.trials)
+    version = method.present(on_gpu=context.device.kind == "cuda", apart=apart)
     for variant in names:
         taken, found_of = cell.get(variant, {}), timings.get(variant, {})
         needed = {

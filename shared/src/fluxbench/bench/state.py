@@ -7,7 +7,7 @@ from statistics import fmean, median
 
 import msgspec
 
-from fluxbench.bench.collected import Collected
+from fluxbench.bench.collected import Collected, Pair
 from fluxbench.bench.events import BurstSamples, Checked
 from fluxbench.bench.series import ProcessSeries, against_one
 from fluxbench.device.model import Device
@@ -32,7 +32,7 @@ def with_state(
     collected: Collected,
     taken: Sequence[ProcessSeries],
     checked: Checked | None,
-    powers: Mapping[str, tuple[float, float]],
+    powers: Mapping[Pair, tuple[float, float]],
     device: Device,
     *,
     early: bool,
@@ -47,7 +47,7 @@ def with_state(
     if loaded:
         telemetry[SUSTAINED] = summarize(reading for each in loaded for reading in each.readings(log))
     energy_mj = energy_ci95_mj = None
-    if record.sustained and (power := powers.get(record.variant)):
+    if record.sustained and (power := powers.get((record.variant, name))):
         watts, half = power
         call_ms = record.sustained.median_ms
         state = telemetry[SUSTAINED]

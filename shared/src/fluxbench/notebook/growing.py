@@ -176,9 +176,12 @@ class GrowingPage:
         records = result.records or ()
         if not records:
             return result
-        now = fingerprint.of_device(self._device), method.present(on_gpu=self._device.kind == "cuda")
-        others = any(fingerprint.not_comparable((one.fingerprint, one.method_version), now) for one in records)
-        return None if others else result
+        now, on_gpu = fingerprint.of_device(self._device), self._device.kind == "cuda"
+        is_other = any(
+            fingerprint.another_device(one.fingerprint, now) or not method.is_present(one.method_version, on_gpu=on_gpu)
+            for one in records
+        )
+        return None if is_other else result
 
     @contextlib.contextmanager
     def _noting(self) -> Iterator[None]:

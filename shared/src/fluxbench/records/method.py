@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-METHOD_VERSION = 12
+METHOD_VERSION = 13
 _OF_A_CPU = 10  # whose times are taken as in that version
+_OF_ALIKE = 12  # likewise of a GPU where all sustained blocks of a process hold the same workloads
 WITHOUT_PAUSE = 10  # from which on the device does not wait for the host between a GPU's sustained windows
 EACH_PROFILES = 12  # from which on each process of a GPU tells which kernels ran
 
@@ -27,8 +28,9 @@ VERSIONS = {
     10: "no pause between sustained windows",
     11: "burst calls of unlike lengths apart, the shortest first; models' steps for whole periods of the limit",
     12: "nothing is profiled before a process's last time is taken; each replay of a model's steps follows another",
+    13: "a sustained block holds calls of about one length",
 }
-_SAME_BURST = {9: 8, 10: 8}  # burst times are taken as in that version
+_SAME_BURST = {9: 8, 10: 8, 13: 12}  # burst times are taken as in that version
 _SAME_SUSTAINED = {9: 8}  # a GPU's sustained times are, where calls are CUDA graphs on both sides or on neither
 UNKNOWN = 0  # of records that do not say; comparable with nothing
 
@@ -51,9 +53,14 @@ def words(version: int) -> str:
     return f"{version} ({VERSIONS.get(version, 'of a newer fluxbench')})"
 
 
-def present(*, on_gpu: bool) -> int:
-    """Return the version of what is measured now."""
-    return METHOD_VERSION if on_gpu else _OF_A_CPU
+def present(*, on_gpu: bool, apart: bool = False) -> int:
+    """Return the version of what is measured now; `apart`: processes have several sustained blocks of a variant."""
+    return _OF_A_CPU if not on_gpu else METHOD_VERSION if apart else _OF_ALIKE
+
+
+def is_present(version: int, *, on_gpu: bool) -> bool:
+    """Whether it may be that of what is measured now."""
+    return version in {present(on_gpu=on_gpu, apart=apart) for apart in (False, True)}
 
 
 def of_burst(version: int) -> int:

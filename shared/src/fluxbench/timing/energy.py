@@ -5,22 +5,24 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 
 from fluxbench.stats.student import critical
 from fluxbench.timing.telemetry import Reading
 
+K = TypeVar("K")
 Span = tuple[float, float]  # begin and end, monotonic seconds
 
 
-def powers(readings: Sequence[Reading], blocks: Mapping[str, Sequence[Span]]) -> dict[str, tuple[float, float]]:
-    """Return the mean power in W of each variant in its spans, and half its 95% interval.
+def powers(readings: Sequence[Reading], blocks: Mapping[K, Sequence[Span]]) -> dict[K, tuple[float, float]]:
+    """Return the mean power in W in the spans of each key, and half its 95% interval.
 
     The counter moves in steps (100 ms on an H200), and a reading sees a step up to 20 ms late. Within a span the counts
     just after each step lie on a line over time whose slope is the power: a regression with one slope for all spans of
-    a variant, and a start for each. Steps that begin before a span are left out. A variant whose spans hold too few
-    steps, or a device without a counter, has none.
+    a key, and a start for each. Steps that begin before a span are left out. A key whose spans hold too few steps, or a
+    device without a counter, has none.
     """
     counts = [(r.time_s, r.energy_mj) for r in readings if r.energy_mj is not None]
     moved = [later for earlier, later in itertools.pairwise(counts) if later[1] != earlier[1]]

@@ -6,12 +6,13 @@ import dataclasses
 import itertools
 import json
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TypedDict
 
 from fluxbench import operations
 from fluxbench.operations.workload import Cost, Workload
+from fluxbench.timing.parts import parts_of
 from fluxbench.worker import needs
 
 
@@ -129,6 +130,21 @@ class Request:
     def sustains(self, workload: str) -> bool:
         """Whether sustained times of a workload are taken."""
         return self.sustained and workload not in self.burst_alone
+
+    def in_blocks(self, workloads: Iterable[str]) -> dict[int, list[str]]:
+        """Return those of some workloads that have sustained times, by the block that holds them, the shortest first.
+
+        On a GPU a block holds calls of about one length (`timing.parts`): at a power limit all have the clock that they
+        leave together. Of calls of up to a second each has periods of the limit to itself, in one block of all.
+        """
+        some = [name for name in workloads if self.sustains(name)]
+        if self.device == "cpu" or self.effort.long:
+            return {0: some} if some else {}
+        part_of = parts_of(one for one in self.workloads if self.sustains(one.name))
+        found: dict[int, list[str]] = {}
+        for name in some:
+            found.setdefault(part_of[name], []).append(name)
+        return dict(sorted(found.items()))
 
     @property
     def in_succession(self) -> bool:

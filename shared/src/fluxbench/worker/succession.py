@@ -7,6 +7,7 @@ Then all blocks are taken. What that is based on: docs/methodology.md, "Blocks t
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +24,7 @@ from fluxbench.worker.device_use import DeviceUse
 from fluxbench.worker.failures import Wrong
 from fluxbench.worker.prepared import release
 from fluxbench.worker.request import Request
-from fluxbench.worker.taking import Taker, looked_at, of_sustained, try_step, without_collections
+from fluxbench.worker.taking import Taker, judge, looked_at, of_blocks, try_step, without_collections
 from fluxbench.worker.trial import Trial
 
 _FEW = 2  # trials that are judged while the device is held for their blocks: an early page waits for what they gave
@@ -52,8 +53,8 @@ class _UnderWay:
     def __init__(self, trial: Trial, request: Request) -> None:
         self.trial = trial
         self.is_recorded = trial.name in request.variants  # else it is here for the others alone
-        self.again = trial  # that of the block, which may be of fewer workloads
-        self.block: TrialBlock | None = None
+        self.in_blocks: dict[int, Trial] = {}  # which may be of fewer workloads each
+        self.blocks: dict[int, TrialBlock] = {}
         self.taken: dict[str, Any] = {"took_s": 0.0, "slept_s": 0.0}
         self.lacks_memory = self.has_failed = False
 
@@ -69,16 +70,13 @@ class _UnderWay:
 
     def judge(self) -> None:
         """Judge what calls have returned so far."""
-        self.trial.check()
-        if self.again is not self.trial:
-            self.again.check()
-            self.trial.wrong |= self.again.wrong
+        judge(self.trial, self.in_blocks.values())
 
     def forget(self) -> None:
         """Forget what holds memory; what is wrong stays."""
-        self.block = None
-        self.trial.forget()
-        self.again.forget()
+        self.blocks = {}
+        for one in (self.trial, *self.in_blocks.values()):
+            one.forget()
 
 
 class Succession:
@@ -159,8 +157,9 @@ class Succession:
                 taken = one.taken["burst"] = one.trial.burst(rest_s)
                 began, ended = taken["times"][-1]
                 rest_s = rest_between(ended - began)
-            one.again = of_sustained(one.trial, self._request)  # which knows what calls took in burst
-            one.block = one.again.block() if one.again.calls else None  # without burst samples this times a call
+            one.in_blocks = of_blocks(one.trial, self._request)  # which know what calls took in burst
+            # Without burst samples this times calls.
+            one.blocks = {number: each.block() for number, each in one.in_blocks.items()}
 
         def look(one: _UnderWay) -> None:
             if one.is_recorded:
@@ -173,27 +172,28 @@ class Succession:
 
     @staticmethod
     def _prepare(one: _UnderWay) -> None:
-        one.judge()
-        if one.block:
-            one.block.prepare(beside_others=True)
+        one.trial.check()
+        for block in one.blocks.values():
+            block.prepare(beside_others=True)
 
     def _take_blocks(self, under_way: Sequence[_UnderWay]) -> None:
-        """Take the blocks of all, and then what is measured after them."""
+        """Take the blocks of all, those of one length after the other, and then what is measured after them."""
         loaded_until = -math.inf
 
-        def take(one: _UnderWay) -> None:
+        def take(one: _UnderWay, number: int) -> None:
             nonlocal loaded_until
-            if one.block:
-                block = one.block.take(loaded_until)
-                loaded_until = block.windows[-1][1] + _AT_ONCE_S if block.loads else -math.inf
+            block = one.blocks[number].take(loaded_until)
+            loaded_until = block.windows[-1][1] + _AT_ONCE_S if block.loads else -math.inf
 
         def finish(one: _UnderWay) -> None:
-            if one.block:
-                one.taken["block"] = one.block.finish()
+            one.taken["blocks"] = [block.finish() for block in one.blocks.values()]
 
-        for step in (take, finish):
+        for number in sorted({number for one in under_way for number in one.blocks}):
             for one in under_way:
-                self._do(one, step, alone=True)
+                if number in one.blocks:
+                    self._do(one, functools.partial(take, number=number), alone=True)
+        for one in under_way:
+            self._do(one, finish, alone=True)
 
     def _do(self, one: _UnderWay, step: Callable[[_UnderWay], None], *, alone: bool = False) -> None:
         """Take a step of a trial that is not over; `alone`: no other worker uses the device meanwhile."""
@@ -209,7 +209,7 @@ class Succession:
         if wrong := tried.changed or tried.wrong:
             one.fail(wrong)
         if one.is_over:
-            one.block = None
+            one.blocks = {}
 
     def _tell(self, one: _UnderWay, usable: Sequence[str]) -> list[str]:
         """Write what a trial gave, and that it is told now, for which a page may wait; return where it counts."""

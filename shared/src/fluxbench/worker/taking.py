@@ -11,7 +11,7 @@ import contextlib
 import gc
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -108,14 +108,11 @@ class Taker:
                 with self._of_grid("preparing"):
                     trial.make_rows(self._use.pause)
             with self._of_grid("measuring", short=False):
-                taken, again = _taken(trial, self._request, burst=burst, sustained=sustained)
+                taken, in_blocks = _taken(trial, self._request, burst=burst, sustained=sustained)
             if burst:
                 self._say_rows(trial.rows)
             with self._of_grid("checking"):
-                trial.check()
-                if again is not trial:
-                    again.check()
-            trial.wrong |= again.wrong
+                judge(trial, in_blocks)
 
         with without_collections():
             tried = try_step(trial, self._device, attempt)
@@ -154,18 +151,18 @@ def try_step(trial: Trial, device: torch.device, step: Callable[[], None]) -> Tr
     return tried._replace(changed=Wrong(Status.ERROR, changed)) if changed else tried
 
 
-def _taken(trial: Trial, request: Request, *, burst: bool, sustained: bool) -> tuple[dict[str, Any], Trial]:
-    """Return fields of the event "timed", and the trial with the sustained calls, which may be of fewer workloads."""
+def _taken(trial: Trial, request: Request, *, burst: bool, sustained: bool) -> tuple[dict[str, Any], list[Trial]]:
+    """Return fields of the event "timed", and the trials with the sustained calls, see `of_blocks`."""
     taken: dict[str, Any] = {"began": time.monotonic()}
     asleep = slept_s()
     if burst:
         taken["burst"] = trial.burst()
         taken |= looked_at(trial, request, taken["burst"])
-    again = of_sustained(trial, request) if sustained else trial.at([])
-    if again.calls:
+    in_blocks = [*of_blocks(trial, request).values()] if sustained else []
+    if in_blocks:
         trial.returned.see_changes()  # of rows, before others get something else in that place
-        taken["block"] = again.sustain()
-    return {**taken, "took_s": time.monotonic() - taken["began"], "slept_s": slept_s() - asleep}, again
+        taken["blocks"] = [one.sustain() for one in in_blocks]
+    return {**taken, "took_s": time.monotonic() - taken["began"], "slept_s": slept_s() - asleep}, in_blocks
 
 
 def looked_at(trial: Trial, request: Request, burst: Mapping[str, Any]) -> dict[str, Any]:
@@ -184,10 +181,24 @@ def looked_at(trial: Trial, request: Request, burst: Mapping[str, Any]) -> dict[
     return looked
 
 
-def of_sustained(trial: Trial, request: Request) -> Trial:
-    """Return a trial, or where it has burst times alone at some workloads, another one at the rest of them."""
-    rest = [name for name in trial.calls if request.sustains(name)]
-    return trial if len(rest) == len(trial.calls) else trial.at(rest)
+def of_blocks(trial: Trial, request: Request) -> dict[int, Trial]:
+    """Return by sustained block a trial at its workloads: the same one where the block is of all of them."""
+    found = {}
+    for block, workloads in request.in_blocks(trial.calls).items():
+        if len(workloads) == len(trial.calls):
+            return {block: trial}
+        found[block] = trial.at(workloads)
+        found[block].replays = request.replays_at(trial.name, workloads)
+    return found
+
+
+def judge(trial: Trial, in_blocks: Iterable[Trial]) -> None:
+    """Judge what a trial's calls have returned so far, in its blocks too."""
+    trial.check()
+    for one in in_blocks:
+        if one is not trial:
+            one.check()
+            trial.wrong |= one.wrong
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ It writes JSON objects (`bench.events`), each on a line that is flushed: a reade
     {"event": "failed", "variant": ..., "workload": ..., "status": ..., "reason": ..., "errors": {...}, ...}
     {"event": "lacked", "variant": ..., "workload": ..., "reason": ...}   memory, which it waits for to try again
     {"event": "trial", "variant": ...}                                    before it is timed
-    {"event": "timed", "variant": ..., "reference": ..., "burst": {...}, "block": {...}, ...}
+    {"event": "timed", "variant": ..., "reference": ..., "burst": {...}, "blocks": [...], ...}
     {"event": "profiling"}                                                all is timed; what dies now costs no time
     {"event": "profiled", "variant": ..., "workload": ..., "kernels": [...], "names": [...], "times": [...]}
     {"event": "probing"}                                                  what dies now costs nothing

@@ -1,0 +1,90 @@
+"""A process whose workloads are of unlike lengths has a sustained block of each, on a GPU."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+from fakes import TINIER, TINY
+from successions import graphs, like_a_gpu, measured
+from workers import failures, honest, register, trials, variant
+
+from fluxbench.bench.events import Failed
+from fluxbench.operations.protocol import Attention
+from fluxbench.operations.shapes import AttentionCall
+from fluxbench.records.status import Status
+from fluxbench.worker import block
+from fluxbench.worker.block import TrialBlock
+from fluxbench.worker.request import Request
+
+
+@pytest.fixture(autouse=True)
+def _on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TINY has nine times the operations of TINIER."""
+    like_a_gpu(monkeypatch)
+    in_blocks = Request.in_blocks
+    of_gpu = lambda self, names: in_blocks(dataclasses.replace(self, device="cuda"), names)  # noqa: E731
+    monkeypatch.setattr(Request, "in_blocks", of_gpu)
+    monkeypatch.setattr(block, "captured_by_name", graphs)
+
+
+@pytest.mark.parametrize("fullgraph", [True, False])
+def test_blocks_of_one_length_follow_one_another_before_those_of_a_longer_one(
+    monkeypatch: pytest.MonkeyPatch, *, fullgraph: bool
+) -> None:
+    """What is measured by itself has a block of each length too; whether it has graphs is decided for each."""
+    taken: list[tuple[str, ...]] = []
+    take = TrialBlock.take
+
+    def noting(self: TrialBlock, *given: Any) -> Any:
+        taken.append(tuple(self._calls))
+        return take(self, *given)
+
+    monkeypatch.setattr(TrialBlock, "take", noting)
+    register(monkeypatch, variant("last", honest, compiles=True, fullgraph=fullgraph))
+    names = ("last", "one", "torch_math")
+    replays = {name: {"tiny": True, "tinier": False} for name in names}
+    events = measured(monkeypatch, workloads=(TINY, TINIER), variants=names, replays=replays)
+    assert failures(events) == []
+    in_turn = 3 if fullgraph else 2
+    assert taken == [("tinier",)] * in_turn + [("tiny",)] * in_turn + [("tinier",), ("tiny",)] * (3 - in_turn)
+    for one in trials(events):
+        assert [(list(its.samples_ms), its.replayed) for its in one.blocks] == [(["tinier"], False), (["tiny"], True)]
+        busy_ms = sum(its.calls[name] * sum(ms) for its in one.blocks for name, ms in its.samples_ms.items())
+        assert one.burst
+        in_rounds = [sum(map(sum, one.burst.samples_ms.values())), sum(one.burst.control_ms)]
+        beside = 0.0 if one.variant == "torch_math" else sum(map(sum, one.burst.reference_ms.values()))
+        assert one.busy_s == pytest.approx((busy_ms + sum(in_rounds) + beside) / 1e3)
+
+
+@pytest.mark.parametrize("fullgraph", [True, False])
+def test_what_is_wrong_in_any_block_is_found(monkeypatch: pytest.MonkeyPatch, *, fullgraph: bool) -> None:
+    in_block = False
+    take = TrialBlock.take
+
+    def noting(self: TrialBlock, *given: Any) -> Any:
+        nonlocal in_block
+        in_block = True
+        try:
+            return take(self, *given)
+        finally:
+            in_block = False
+
+    monkeypatch.setattr(TrialBlock, "take", noting)
+
+    def worse(call: AttentionCall) -> Attention:
+        attend = honest(call)
+
+        def attention(*qkv: torch.Tensor) -> torch.Tensor:
+            out = attend(*qkv)
+            return 1.5 * out if in_block and call.seq_len_q == TINY.shape["seq_len_q"] else out
+
+        return attention
+
+    register(monkeypatch, variant("last", worse, compiles=True, fullgraph=fullgraph))
+    events = measured(monkeypatch, variants=("last", "one", "torch_math"))
+    failed = {(event.variant, event.workload, event.status) for event in events if isinstance(event, Failed)}
+    assert failed == {("last", "tiny", Status.INCORRECT)}
+    assert {one.variant: set(one.workloads) for one in trials(events)}["last"] == {"tinier"}
