@@ -147,7 +147,7 @@ def test_a_long_call_is_made_once_before_its_capture_and_its_replay_is_compared_
             static.fill_(self.value)
 
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Returns)
-    given = {"step": call}, {"step": [torch.ones(2)]}, torch.device("cpu")
+    given = {"step": call}, {"step": [torch.ones(2)]}, GraphPool(torch.device("cpu"))
     captured_by_name(*given, long=True)
     assert (len(calls), len(freed)) == (2, 2)  # before the capture, which gives memory back, and in it
     captured_by_name(*given, long=False)
@@ -180,7 +180,9 @@ def test_of_large_calls_whose_graphs_share_memory_none_is_made_beside_a_graph(mo
     monkeypatch.setattr(graph, "_differing", lambda differences: [None for _ in differences])
     names = ("one", "other")
     inputs = {name: [torch.ones(2)] for name in names}
-    assert list(captured_by_name(dict.fromkeys(names, call), inputs, torch.device("cpu"), long=False)) == [*names]
+    assert list(captured_by_name(dict.fromkeys(names, call), inputs, GraphPool(torch.device("cpu")), long=False)) == [
+        *names
+    ]
 
 
 def test_graphs_after_one_that_was_refused_share_other_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,7 +230,7 @@ def test_long_calls_that_lack_memory_are_captured_once_more(lacking: int, monkey
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Returns)
 
     calls: dict[str, Callable[[Any], Mapping[str, object]]] = {"step": call}
-    given = calls, {"step": [torch.ones(2)]}, torch.device("cpu")
+    given = calls, {"step": [torch.ones(2)]}, GraphPool(torch.device("cpu"))
     if lacking > 1:
         with pytest.raises(GraphRefused, match="no memory"):
             captured_by_name(*given, long=True)
@@ -258,7 +260,9 @@ def test_short_calls_without_memory_beside_their_graph_are_captured_once_more_in
 
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Begins)
     calls: dict[str, Callable[[Any], Mapping[str, object]]] = {"step": call}
-    assert list(captured_by_name(calls, {"step": [torch.ones(2)]}, torch.device("cpu"), long=False)) == ["step"]
+    assert list(captured_by_name(calls, {"step": [torch.ones(2)]}, GraphPool(torch.device("cpu")), long=False)) == [
+        "step"
+    ]
     assert begun == [0, 0, 1, 1]  # the first graph of each pool, and a call's
     assert next(tries) == 6  # no further call beside the graph
 

@@ -49,10 +49,23 @@ def test_a_block_is_launch_bound_where_the_host_takes_longer_than_the_device(
 ) -> None:
     stopwatch = Queue(clock)
     calls = {"small": stopwatch.call(0.01, launch_s=launch_s)}
-    plan = dataclasses.replace(PLAN, max_warm_up_s=3.0, warm_up_s=3.0, min_block_s=1.0)  # until the host is ahead
+    plan = dataclasses.replace(PLAN, max_warm_up_s=3.6, warm_up_s=3.6, min_block_s=1.0)  # until the host is ahead
     taken = sustain(stopwatch, calls, {"small": 0.002}, {"small": InTurn()}, plan)
     assert taken.loads != is_bound
     assert taken.ahead_ms == pytest.approx(10 if is_bound else 52, abs=1)  # the last call, or most of a window
+
+
+@pytest.mark.parametrize("call_s", [0.002, 0.02])
+def test_a_block_lasts_as_long_as_its_calls_whether_they_are_timed_or_not(clock: Clock, call_s: float) -> None:
+    """Of calls longer than `chunk_s` every second one is timed."""
+    stopwatch = Queue(clock)
+    plan = dataclasses.replace(PLAN, chunk_s=0.01, warm_up_s=0.4, max_warm_up_s=0.4, min_block_s=1.0, max_block_s=1.0)
+    calls = {"small": stopwatch.call(call_s, launch_s=1e-5)}
+    taken = sustain(stopwatch, calls, {"small": call_s}, {"small": InTurn()}, plan)
+    assert taken.calls == {"small": 5 if call_s < 0.01 else 1}
+    warm_up, block = taken.windows[: taken.warm_up], taken.windows[taken.warm_up :]
+    assert warm_up[-1][1] - warm_up[0][0] == pytest.approx(0.4, abs=0.05)
+    assert block[-1][1] - block[0][0] == pytest.approx(1.0, abs=0.1)  # with what is in the queue at its end
 
 
 def test_a_device_that_is_done_before_the_host_has_launched_a_window_is_ahead_by_nothing(clock: Clock) -> None:

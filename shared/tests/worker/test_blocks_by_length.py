@@ -59,6 +59,24 @@ def test_blocks_of_one_length_follow_one_another_before_those_of_a_longer_one(
         assert one.busy_s == pytest.approx((busy_ms + sum(in_rounds) + beside) / 1e3)
 
 
+def test_graphs_of_a_variant_s_blocks_share_memory_and_the_longest_is_captured_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each block's own would be as much as all of its calls need, beside that of the other blocks."""
+    captured: list[tuple[str, Any]] = []
+
+    def noting(calls: Any, inputs: Any, pool: Any, **how: Any) -> Any:
+        captured.append((*calls, pool))
+        return graphs(calls, inputs, pool, **how)
+
+    monkeypatch.setattr(block, "captured_by_name", noting)
+    assert failures(measured(monkeypatch)) == []
+    assert [name for name, _ in captured] == ["tiny", "tinier"] * 3
+    pools = [pool for _, pool in captured]
+    assert pools[::2] == pools[1::2]
+    assert len(set(map(id, pools))) == 3
+
+
 @pytest.mark.parametrize("fullgraph", [True, False])
 def test_what_is_wrong_in_any_block_is_found(monkeypatch: pytest.MonkeyPatch, *, fullgraph: bool) -> None:
     in_block = False

@@ -82,7 +82,7 @@ def test_whoever_is_at_work_is_named_before_each_step(monkeypatch: pytest.Monkey
         raise SystemExit
 
     events: list[Event] = []
-    monkeypatch.setattr(TrialBlock, "prepare", lambda self, **_: None)
+    monkeypatch.setattr(TrialBlock, "prepare", lambda *_, **__: None)
     taken = itertools.count()
     take = TrialBlock.take
     monkeypatch.setattr(TrialBlock, "take", lambda self, *given: (take if next(taken) < 2 else dies)(self, *given))

@@ -152,40 +152,44 @@ class CapturedCalls:
 def captured_by_name(
     calls: Mapping[str, Callable[[Any], Mapping[str, object]]],
     inputs: Mapping[str, Sequence[Any]],
-    device: torch.device,
+    pool: GraphPool,
     *,
     long: bool,
     within: Mapping[str, Mapping[str, float]] | None = None,
 ) -> dict[str, CapturedCalls]:
     """Return each of some calls, with all inputs of its name, as a graph; `within` of it as `CapturedCalls` has it.
 
-    They share memory, as those of a model's steps would each keep gigabytes. The last is made first: where it needs
-    most, the others find enough. Where calls are `long`, or lack memory beside graphs, all are made once before the
-    first capture, and none beside graphs. What lacks memory is tried once more. Raises `GraphRefused`.
+    They share the memory of `pool`, as those of a model's steps would each keep gigabytes. The last is made first:
+    where it needs most, the others find enough. Where calls are `long`, or lack memory beside graphs, all are made once
+    before the first capture, and none beside graphs. What lacks memory is tried once more. Raises `GraphRefused`.
     """
     try:
-        return _captured(calls, inputs, device, within or {}, long=long)
+        return _captured(calls, inputs, pool, within or {}, long=long)
     except GraphRefused as error:
         if not error.lack:
             raise
+    pool.leave()
     gc.collect()  # what was captured holds memory
-    return _captured(calls, inputs, device, within or {}, long=True)
+    return _captured(calls, inputs, pool, within or {}, long=True)
 
 
 def _captured(
     calls: Mapping[str, Callable[[Any], Mapping[str, object]]],
     inputs: Mapping[str, Sequence[Any]],
-    device: torch.device,
+    pool: GraphPool,
     within: Mapping[str, Mapping[str, float]],
     *,
     long: bool,
 ) -> dict[str, CapturedCalls]:
     names = [*calls][::-1]
     before = {name: called_before(calls[name], inputs[name]) for name in names} if long else {}
-    pool = GraphPool(device)
-    graphs = {
-        name: CapturedCalls(calls[name], inputs[name], pool, before.get(name), within.get(name)) for name in names
-    }
+    try:
+        graphs = {
+            name: CapturedCalls(calls[name], inputs[name], pool, before.get(name), within.get(name)) for name in names
+        }
+    except GraphRefused:
+        pool.made.clear()  # nothing is replayed of what was made
+        raise
     for why in pool.refused().values():
         raise GraphRefused(why)
     return {name: graphs[name] for name in calls}

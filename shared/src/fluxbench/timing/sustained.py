@@ -92,13 +92,15 @@ def sustain(
     GPU's window begins with a call that is not timed, in case the device waits for it, and is launched before the one
     before it is over. `leads`: the workloads of these calls, in turn; all where none are given. Where a device is
     slowed by its heat in a window, it rests for `Plan.rest_of_hot_s` and its warm-up begins again, to which all windows
-    so far belong; up to six times. All durations are those that were measured.
+    so far belong; up to six times. All durations are those that were measured, untimed calls included: so a block of
+    long calls, of which every second one is timed, holds no part of a period of the power limit either.
     """
     launches = launches or {workload: one_by_one(call) for workload, call in calls.items()}
     in_turn = {workload: calls_in_a_window(call_s[workload], plan) for workload in calls}
     repeats = _warmed(stopwatch, launches, in_turn, given, plan) if replays else None
     taken = Windows(stopwatch, calls, launches, given, in_turn, repeats, idle=idle, replays=replays, leads=leads)
-    means, samples, warm_up = taken.means_ms, taken.samples_ms, 0 if replays else None  # None: it is not over
+    means, lasted, samples = taken.means_ms, taken.lasted_ms, taken.samples_ms
+    warm_up = 0 if replays else None  # None: it is not over
     cool = rests = 0  # `cool`: the first window since the device rested
     while True:
         taken.take()
@@ -108,18 +110,18 @@ def sustain(
             time.sleep(plan.rest_of_hot_s)
             continue
         if warm_up is None:
-            warm_up = len(means) if sum(means[cool:]) >= 1e3 * plan.warm_up_s else None
+            warm_up = len(means) if sum(lasted[cool:]) >= 1e3 * plan.warm_up_s else None
             continue
         counted = means[warm_up:]
-        stretch = _windows(plan.stretch_s, means)
+        stretch = _windows(plan.stretch_s, lasted)
         if len(counted) < 2 * stretch:
             continue
-        if not _agree(counted, stretch, plan) and sum(means[cool : warm_up + 1]) <= 1e3 * plan.max_warm_up_s:
+        if not _agree(counted, stretch, plan) and sum(lasted[cool : warm_up + 1]) <= 1e3 * plan.max_warm_up_s:
             warm_up += 1  # its speed still moves
             continue
-        busy_s = sum(counted) / 1e3
+        busy_s = sum(lasted[warm_up:]) / 1e3
         if busy_s >= plan.max_block_s or (
-            busy_s >= plan.min_block_s and _half_interval(counted, _windows(plan.sample_s, means)) <= _CONVERGED_WITHIN
+            busy_s >= plan.min_block_s and _half_interval(counted, _windows(plan.sample_s, lasted)) <= _CONVERGED_WITHIN
         ):
             break
     taken.end()
@@ -132,7 +134,7 @@ def sustain(
         calls=taken.counts,
         windows=taken.spans,
         warm_up=warm_up,
-        windows_a_sample=_windows(plan.sample_s, means),
+        windows_a_sample=_windows(plan.sample_s, lasted),
         settled=_agree(means[warm_up:], stretch, plan),
         ahead_ms=0.0 if stopwatch.on_cpu else ahead_ms,
         led=taken.led,

@@ -68,12 +68,13 @@ class Windows:
         self._in_turn, self._repeats = in_turn, repeats or dict.fromkeys(launches, 1)
         self._idle, self._replays, self._leads = idle, replays, leads or [*calls]
         self.led = not (idle or replays)
-        self._at_once = _IN_FLIGHT if self.led and not stopwatch.on_cpu else 1
+        self._at_once = _IN_FLIGHT if self._has_lead else 1
         self._launched: list[_Launched] = []
         self._over: list[float] = []  # when the host found a window over: at once where it waited for it
         self.counts = {workload: count * self._repeats[workload] for workload, count in in_turn.items()}
         self.samples_ms: dict[str, list[float]] = {workload: [] for workload in calls}  # of a call, by workload
-        self.means_ms: list[float] = []  # of all calls of a window
+        self.means_ms: list[float] = []  # of all timed calls of a window
+        self.lasted_ms: list[float] = []  # with the one that is not timed
         self.launch_s: dict[str, list[float]] = {workload: [] for workload in calls}
         self.spans: list[tuple[float, float]] = []  # monotonic seconds; in a queue one begins as another ends
         self.ahead_s: list[float] = []  # for how long the device was still busy when the host had launched a window
@@ -114,8 +115,8 @@ class Windows:
     def _launch(self) -> None:
         turns = turns_of(self._given, self._in_turn)
         began = time.monotonic()
-        if self.led and not self._stopwatch.on_cpu:
-            first = self._leads[len(self._launched) % len(self._leads)]
+        if self._has_lead:
+            first = self._lead(len(self._launched))
             self._calls[first](turns[first][0])
         elif self._replays:
             self._stopwatch.spin(GRAPH_LAUNCH_S, 1)
@@ -133,6 +134,16 @@ class Windows:
             self.samples_ms[workload].append(total / self.counts[workload])
             self.launch_s[workload].append(one.launch_s[workload])
         self.means_ms.append(sum(totals_ms.values()))
+        lead_ms = self.samples_ms[self._lead(len(self._over) - 1)][-1] if self._has_lead else 0.0
+        self.lasted_ms.append(self.means_ms[-1] + lead_ms)
+
+    @property
+    def _has_lead(self) -> bool:
+        return self.led and not self._stopwatch.on_cpu
+
+    def _lead(self, window: int) -> str:
+        """Return the workload of the call before a window."""
+        return self._leads[window % len(self._leads)]
 
 
 def launch(

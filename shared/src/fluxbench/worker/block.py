@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from fluxbench.operations.protocol import Bound
-from fluxbench.timing.graph import CapturedCalls, GraphRefused, captured_by_name
+from fluxbench.timing.graph import CapturedCalls, GraphPool, GraphRefused, captured_by_name
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.rotation import Rotation
 from fluxbench.timing.stopwatch import Stopwatch
@@ -52,12 +52,13 @@ class TrialBlock:
         self._refused: str | None = None
         self._block: Block | None = None
 
-    def prepare(self, *, beside_others: bool = False) -> None:
+    def prepare(self, pool: GraphPool | None = None, *, beside_others: bool = False) -> None:
         """Capture the calls of a window as CUDA graphs where they can be; note why they are refused.
 
-        Raises `GraphRefused` where the processes before had graphs, and `torch.OutOfMemoryError` where there is too
-        little memory: `beside_others`, which keep theirs meanwhile, and of short calls at all. Of long ones a graph may
-        be what does not fit.
+        `pool`: memory that they share with those of other blocks, of which none is taken at the same time. Raises
+        `GraphRefused` where the processes before had graphs, and `torch.OutOfMemoryError` where there is too little
+        memory: `beside_others`, which keep theirs meanwhile, and of short calls at all. Of long ones a graph may be
+        what does not fit.
         """
         if self._replays is False or not all(bound.can_be_captured for bound in self._calls.values()):
             return
@@ -67,7 +68,8 @@ class TrialBlock:
             turns = {name: given[name].turn(1 + counts[name])[1:] for name in self._calls}
             ascending = {name: self._timed[name] for name in self._by_memory}
             within = {name: self._workloads[name].replays_within for name in ascending}
-            graphs = captured_by_name(ascending, turns, self._stopwatch.device, long=self._idle, within=within)
+            pool = pool or GraphPool(self._stopwatch.device)
+            graphs = captured_by_name(ascending, turns, pool, long=self._idle, within=within)
             self._graphs = {name: graphs[name] for name in self._calls}
             self._given = given
         except GraphRefused as error:

@@ -17,6 +17,7 @@ import torch
 
 from fluxbench.operations.protocol import Bound
 from fluxbench.timing.burst import rest_between
+from fluxbench.timing.graph import GraphPool
 from fluxbench.timing.stopwatch import slept_s
 from fluxbench.variants.forms import FormedVariant
 from fluxbench.worker.block import TrialBlock
@@ -173,8 +174,9 @@ class Succession:
     @staticmethod
     def _prepare(one: _UnderWay) -> None:
         one.trial.check()
-        for block in one.blocks.values():
-            block.prepare(beside_others=True)
+        pool = GraphPool(one.trial.stopwatch.device)
+        for number in sorted(one.blocks, reverse=True):  # what needs most memory comes first, see `captured_by_name`
+            one.blocks[number].prepare(pool, beside_others=True)
 
     def _take_blocks(self, under_way: Sequence[_UnderWay]) -> None:
         """Take the blocks of all, those of one length after the other, and then what is measured after them."""
