@@ -146,20 +146,3 @@ def test_kernels_of_other_classes_wrong_ones_and_lengths_of_one_alone_are_not_co
     assert crossovers(group(curve("torch_math", FAST_SHORT), curve("torch_native", alone))) == []
     [found] = crossovers(group(curve("torch_math", [*FAST_SHORT[:5], None]), curve("torch_native", FAST_LONG)))
     assert found.above == 512
-
-
-def test_intervals_of_times_count_where_the_references_differ() -> None:
-    wide = {"ci95_ms": (0.01, 1000.0)}
-
-    def disturbed(records: list[Record], reference: str) -> list[Record]:
-        """Return records whose times are hardly known, and whose ratios are."""
-        timings = [
-            {name: msgspec.structs.replace(of, reference_variant=reference, **wide) for name, of in one.timings.items()}
-            for one in records
-        ]
-        return [changed(one, timings=of) for one, of in zip(records, timings, strict=True)]
-
-    one, other = curve("torch_math", FAST_SHORT), curve("torch_native", FAST_LONG)
-    same = group(disturbed(one, "torch_flash"), disturbed(other, "torch_flash"))
-    assert len(crossovers(same)) == 1
-    assert crossovers(group(disturbed(one, "torch_flash"), disturbed(other, "torch_efficient"))) == []

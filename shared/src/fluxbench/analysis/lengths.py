@@ -126,18 +126,9 @@ def _both(group: Group, one: str, other: str) -> Iterator[tuple[Workload, Record
 
 
 def _faster(group: Group, workload: Workload, one: Record, other: Record) -> str | None:
-    """Return which variant is measurably faster, with 95% intervals that do not overlap, or None.
-
-    They are those of the ratios to the reference, which do not contain what disturbed both; of the times if the two
-    have different references.
-    """
-    first, second = timing_of(one), timing_of(other)
-    is_same = first.reference_variant == second.reference_variant
-    (low, high), (other_low, other_high) = (each.ratio_ci95 if is_same else each.ci95_ms for each in (first, second))
-    if low <= other_high and other_low <= high:
-        return None
-    lower, higher = (one, other) if high < other_low else (other, one)
-    return lower.variant if order(group, workload).faster(lower, higher) else None
+    """Return which variant is measurably faster, as in a ranking, or None."""
+    ordering = order(group, workload)
+    return next((a.variant for a, b in ((one, other), (other, one)) if ordering.faster(a, b)), None)
 
 
 def _log_ratio(group: Group, workload: Workload, one: Record, other: Record) -> float:

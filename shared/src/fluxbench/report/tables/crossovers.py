@@ -23,8 +23,7 @@ _ORDER = (
 )
 _NOTES = (
     "Faster from: at this and all longer measured lengths the first kernel is faster. At the shorter ones the other is "
-    "faster, or slower, or neither is. A kernel counts as faster at a length if it is measurably so and the 95% "
-    "intervals of both ratios to the reference do not overlap.",
+    "faster, or slower, or neither is, measurably as in the ranking.",
     "Equal near: where a line through the ratios at the longest length at which the other is faster, and at that of "
     "'faster from', straight over the logarithm of the length, reaches 1.",
     "Pairs of one precision class are compared. A pair that is not here has no crossover that is certain.",
