@@ -8,16 +8,18 @@ from typing import Any
 
 import pytest
 from certificates import as_json, made_up
-from fakes import REPOSITORY
+from fakes import GPU, REPOSITORY
 from sample_records import record, results
 from uvnote.parser import CodeCell
 
 from fluxbench import audit, studies, variants
 from fluxbench.analysis.audit import published
+from fluxbench.core.settings import Settings
 from fluxbench.environments import cell
 from fluxbench.notebook.document import Document, load
 from fluxbench.report import figures, tables, usage
 from fluxbench.report.results import OUTPUTS
+from fluxbench.timing.parts import parts_of
 from fluxbench.variants._base import YES, Variant
 
 EVERY_NOTEBOOK = [load(path) for path in sorted((REPOSITORY / "notebooks").glob("*.md"))]
@@ -127,3 +129,18 @@ def test_measuring_cells_keep_all_that_they_write_and_the_results_cell_gathers_i
     assert cell.reads(gathering.code) == (("flux",) if notebook.path.stem == "certificate" else ())
     showing = [code for code in notebook.cells if code.id not in gathering.needs and code != gathering]
     assert {tuple(code.needs) for code in showing} == {("results",)}
+
+
+def test_cells_that_sustain_one_workload_are_of_one_method_version() -> None:
+    """Else their times there would not be ranked together. A study says whether its notebook has unlike lengths."""
+    settings = Settings(root=REPOSITORY, cache=REPOSITORY)
+    for notebook in NOTEBOOKS:
+        versions: dict[str, set[bool]] = {}
+        for study in (studies.find(header.study) for _, header in measuring(notebook)):
+            workloads = [one for one in study.workloads_on(GPU, settings) if study.sustains(one.operation, GPU)]
+            for operation in {one.operation for one in workloads if not study.effort.long}:
+                alike = [one for one in workloads if one.operation == operation]
+                assert study.unlike_lengths or len({*parts_of(alike).values()}) == 1, (notebook.path.stem, operation)
+                for one in alike:
+                    versions.setdefault(one.name, set()).add(study.unlike_lengths)
+        assert all(len(of) == 1 for of in versions.values()), notebook.path.stem

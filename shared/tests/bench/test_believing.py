@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from fakes import CPU, GPU, TINY
-from sample_events import READY, checked, collected, timed
+from fakes import CPU, GPU, TINIER, TINY
+from sample_events import READY, checked, collected, parsed, timed
 
 from fluxbench.bench import recording
 from fluxbench.bench.recording import Context
@@ -81,6 +81,27 @@ OF: dict[
     "windows": (ASIDE, {"wall_s": 0.14}, False, "0.6 s in calls of windows that lasted 0.96 s"),
     "threads": (THREADS, {"processor": (30.0, 0.1, 0.5)}, False, "took 31.1 ms before a call, 0.6 ms beside the"),
 }
+
+
+def test_what_works_outside_of_the_calls_of_one_length_is_found_there_whatever_the_others_do() -> None:
+    """In windows of both together it would be within what a block may wait."""
+    events: list[dict[str, Any]] = []
+    for process in range(2):
+        for name, began in (("torch_flash", 1000.0 * process), ("flex", 1000.0 * process + 100)):
+            event = timed(name, process, began=began, workloads=("tiny", "tinier"), block_ms=(10.0,) * 6)
+            [whole] = event["blocks"]
+            fields = ("samples_ms", "calls")
+            blocks = [{**whole, **{of: {own: whole[of][own]} for of in fields}} for own in ("tiny", "tinier")]
+            if name == "flex":
+                blocks[1]["windows"] = [[begin, begin + 0.16] for begin, _ in whole["windows"]]
+            events += [{**event, "blocks": blocks}]
+    whole = collected([READY, *events])
+    context = Context(cell=CELL, device=GPU, processes=2, fingerprint={}, measured_at="", powers={})
+    for name in ("tiny", "tinier"):
+        whole.add(parsed(checked("flex", name)))
+    at = {one.workload.name: one for one in recording.of_cell(whole, ["flex"], [TINY, TINIER], context)}
+    assert at["tiny"].status is Status.PASSED
+    assert (at["tinier"].status, at["tinier"].flags[0].kind) == (Status.ERROR, FlagKind.WORKS_ASIDE)
 
 
 @pytest.mark.parametrize("rule", OF)

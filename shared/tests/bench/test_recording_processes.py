@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -12,10 +13,10 @@ from sample_events import READY, REFERENCE, checked, parsed, timed
 from fluxbench.bench import recording, timings
 from fluxbench.bench.recording import Context
 from fluxbench.device.model import Device
-from fluxbench.records import method
 from fluxbench.records.method import METHOD_VERSION
 from fluxbench.records.status import Status
 from fluxbench.stats.converged import sustained_within
+from fluxbench.studies import flux
 
 
 def test_variants_of_one_cell_may_have_been_measured_by_unequally_many_processes() -> None:
@@ -130,13 +131,16 @@ def test_how_well_sustained_means_are_known_can_be_asked_while_a_cell_is_measure
     assert [sustained_within(ratio) for ratio in (0.5, 1.05, 1.06)] == [0.005, 0.005, 0.015]
 
 
-@pytest.mark.parametrize(("device", "blocks", "version"), [(GPU, 2, METHOD_VERSION), (GPU, 1, 12), (CPU, 1, 10)])
+@pytest.mark.parametrize(
+    ("device", "blocks", "unlike", "version"),
+    [(GPU, 2, False, METHOD_VERSION), (GPU, 1, True, METHOD_VERSION), (GPU, 1, False, 12), (CPU, 1, True, 10)],
+)
 def test_the_method_version_is_the_last_one_that_changed_what_was_measured(
-    device: Device, blocks: int, version: int
+    monkeypatch: pytest.MonkeyPatch, device: Device, blocks: int, unlike: bool, version: int
 ) -> None:
     """Where a GPU has blocks of one length each; times of its other cells and of a CPU are as they were before."""
+    monkeypatch.setattr(flux, "STUDY", dataclasses.replace(flux.STUDY, unlike_lengths=unlike))
     context = Context(cell=CELL, device=device, processes=3, fingerprint={}, measured_at="", powers={})
     event = timed("torch_math")
     made = [*recording.of_cell(seen([event | {"blocks": event["blocks"] * blocks}]), ["flex"], (TINY, TINIER), context)]
     assert {one.method_version for one in made} == {version}
-    assert {method.is_present(one.method_version, on_gpu=device is GPU) for one in made} == {True}

@@ -143,6 +143,23 @@ def test_a_cell_that_is_still_to_run_at_other_workloads_does_not_count(growing: 
     assert growing.shown("shown") == "shown torch_math=1.0 torch_native=1.0"
 
 
+@pytest.mark.parametrize(
+    ("version", "unlike", "counts"),
+    [(11, False, False), (12, False, True), (13, False, True), (12, True, False), (13, True, True)],
+)
+def test_a_cell_that_is_still_to_run_and_was_measured_in_another_way_does_not_count(
+    growing: Machine, version: int, unlike: bool, counts: bool
+) -> None:
+    """Of a study whose lengths are unlike method 13 takes other times; of others it may take those of 12."""
+    growing.monkeypatch.setattr(flux, "STUDY", dataclasses.replace(flux.STUDY, unlike_lengths=unlike))
+    growing.measures("second", record("torch_native", sustained_ms=1.0, cell="second", method_version=version))
+    growing.build()
+    growing.measures("first", record("torch_math", sustained_ms=2.0))
+    growing.measures("second", record("torch_native", sustained_ms=2.0))
+    growing.build("first", "second")
+    assert shown(before(growing, "second"), "shown") == "shown torch_math=2.0" + " torch_native=1.0" * counts
+
+
 def test_a_cell_at_other_workloads_does_not_count_beside_one_that_was_run_again(growing: Machine) -> None:
     growing.build()
     growing.monkeypatch.setenv("FLUXBENCH_WORKLOADS", "flux1-512px-t128")

@@ -10,41 +10,15 @@ from typing import Any
 
 import pytest
 import torch
+from captures import Graph, without_a_gpu
 
 from fluxbench.timing import graph
 from fluxbench.timing.graph import CapturedCalls, GraphPool, GraphRefused, captured_by_name
 
 
-class Graph:
-    """Makes the calls again in place of a replay."""
-
-    def __init__(self) -> None:
-        self.calls: list[Callable[[], object]] = []
-
-    def capture_begin(self, pool: object = None) -> None:
-        """Capture nothing."""
-
-    capture_end = capture_begin
-
-    def replay(self) -> None:
-        for call in self.calls:
-            call()
-
-
-class Stream:
-    def wait_stream(self, other: Stream) -> None:
-        """Wait for nothing."""
-
-
 @pytest.fixture(autouse=True)
 def _without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
-    monkeypatch.setattr(graph, "_stream", Stream)
-    monkeypatch.setattr(torch.cuda, "current_stream", Stream)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (0, 1 << 30))
-    monkeypatch.setattr(torch.cuda, "stream", lambda _: contextlib.nullcontext())
-    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 1))
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    without_a_gpu(monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -260,9 +234,8 @@ def test_short_calls_without_memory_beside_their_graph_are_captured_once_more_in
 
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Begins)
     calls: dict[str, Callable[[Any], Mapping[str, object]]] = {"step": call}
-    assert list(captured_by_name(calls, {"step": [torch.ones(2)]}, GraphPool(torch.device("cpu")), long=False)) == [
-        "step"
-    ]
+    made = captured_by_name(calls, {"step": [torch.ones(2)]}, GraphPool(torch.device("cpu")), long=False)
+    assert list(made) == ["step"]
     assert begun == [0, 0, 1, 1]  # the first graph of each pool, and a call's
     assert next(tries) == 6  # no further call beside the graph
 
@@ -299,3 +272,18 @@ def test_a_replay_may_differ_from_a_call_as_far_as_is_said(
     monkeypatch.setattr(Graph, "replay", lambda _: out.fill_(2.06))
     with contextlib.nullcontext() if agrees else pytest.raises(GraphRefused, match="another out than a call"):
         CapturedCalls(lambda _: {"out": out}, [None], before={"out": torch.full((2,), 2.0)}, within=within)
+
+
+def test_what_was_captured_before_a_call_lacked_memory_refuses_no_graph_of_another_block() -> None:
+    """A replay of it returns nothing; it is not replayed."""
+    static = torch.zeros(2)
+
+    def lacks(_: torch.Tensor) -> dict[str, Any]:
+        raise torch.OutOfMemoryError("no memory")
+
+    calls: dict[str, Callable[[Any], Mapping[str, object]]] = {"short": lacks, "long": lambda x: {"out": x * 2}}
+    pool, inputs = GraphPool(torch.device("cpu")), [torch.ones(2)]
+    with pytest.raises(GraphRefused, match="no memory"):
+        captured_by_name(calls, dict.fromkeys(calls, inputs), pool, long=False)
+    other = {"other": lambda x: {"out": static.copy_(x * 2)}}
+    assert list(captured_by_name(other, {"other": inputs}, pool, long=False)) == ["other"]

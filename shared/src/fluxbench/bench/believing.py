@@ -50,7 +50,7 @@ class Doubt:
 def doubt(collected: Collected, taken: Sequence[ProcessSeries], workload: str, *, on_gpu: bool) -> Doubt | None:
     """Return why these processes' times of a variant at a workload are not believed, or None."""
     rules = (_repeated(each, workload) for each in taken), (_sustained(each, workload, on_gpu) for each in taken)
-    windows = (_windows(each, on_gpu) for each in taken)
+    windows = (_windows(each, workload, on_gpu) for each in taken)
     threads = (_threads(each, collected, workload) for each in taken)
     for found in (*rules, windows, threads):
         told = [each for each in found if each is not None]
@@ -126,8 +126,9 @@ def _sustained(each: ProcessSeries, workload: str, on_gpu: bool) -> _Found:
     return Doubt(f"{said}{held_up} on new ones; of the reference {reference_ms:.4g} and {beside_ms:.4g} ms", flag)
 
 
-def _windows(each: ProcessSeries, on_gpu: bool) -> _Found:
-    if not (blocks := each.trial.timed.blocks):  # at all workloads, since their windows are taken in turn
+def _windows(each: ProcessSeries, workload: str, on_gpu: bool) -> _Found:
+    # Of all workloads of a block, whose windows are taken in turn; what has burst times alone has the others' windows.
+    if not (blocks := each.trial.blocks_at(workload) or each.trial.timed.blocks):
         return None
     in_calls_s = sum(map(sum, (_in_calls_s(block, on_gpu) for block in blocks)))
     if not each.trial.is_reference:  # on a CPU it is called in the same windows

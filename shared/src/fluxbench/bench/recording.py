@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from fluxbench import variants
+from fluxbench import studies, variants
 from fluxbench.bench import believing, series
 from fluxbench.bench.collected import Collected, Pair
 from fluxbench.bench.series import ProcessSeries
@@ -49,7 +49,8 @@ def of_cell(
     cell = series.of_cell(collected)
     timings = timings_of(cell, {workload.name: workload.operation for workload in workloads})
     wholes = {workload.name: whole_of(workload.operation) for workload in workloads}
-    apart = any(len(trial.timed.blocks) > 1 for trial in collected.trials)
+    study = studies.find(context.cell.study)
+    apart = study.unlike_lengths or any(len(trial.timed.blocks) > 1 for trial in collected.trials)
     version = method.present(on_gpu=context.device.kind == "cuda", apart=apart)
     for variant in names:
         taken, found_of = cell.get(variant, {}), timings.get(variant, {})

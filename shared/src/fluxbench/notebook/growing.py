@@ -13,6 +13,7 @@ from pathlib import Path
 
 from uvnote.parser import CodeCell
 
+from fluxbench import studies
 from fluxbench.bench import early
 from fluxbench.core.errors import SetupError, refusal
 from fluxbench.core.formatting import utc
@@ -24,6 +25,7 @@ from fluxbench.notebook.freshness import Freshness, State, depends_on
 from fluxbench.notebook.snapshot import Interrupted, Pending, Snapshot, StoppedError
 from fluxbench.notebook.store import Result, Run
 from fluxbench.records import fingerprint, method
+from fluxbench.records.schema import Record
 from fluxbench.records.status import Status
 
 _RELOAD_S = 10  # a browser that shows an unfinished page loads it again after so many seconds
@@ -176,12 +178,17 @@ class GrowingPage:
         records = result.records or ()
         if not records:
             return result
-        now, on_gpu = fingerprint.of_device(self._device), self._device.kind == "cuda"
-        is_other = any(
-            fingerprint.another_device(one.fingerprint, now) or not method.is_present(one.method_version, on_gpu=on_gpu)
-            for one in records
-        )
-        return None if is_other else result
+        now = fingerprint.of_device(self._device)
+        others = (fingerprint.another_device(one.fingerprint, now) or not self._is_present(one) for one in records)
+        return None if any(others) else result
+
+    def _is_present(self, record: Record) -> bool:
+        """Whether a record's times were taken as its cell would take them now."""
+        apart = False
+        with contextlib.suppress(SetupError):  # of a cell that is refused when it is to run
+            codes = (code for code in self._place.document.cells if code.id == record.cell)
+            apart = any(studies.find(cell.parse(code.code, code.id).study).unlike_lengths for code in codes)
+        return method.is_present(record.method_version, on_gpu=self._device.kind == "cuda", apart=apart)
 
     @contextlib.contextmanager
     def _noting(self) -> Iterator[None]:

@@ -58,9 +58,9 @@ def present(*, on_gpu: bool, apart: bool = False) -> int:
     return _OF_A_CPU if not on_gpu else METHOD_VERSION if apart else _OF_ALIKE
 
 
-def is_present(version: int, *, on_gpu: bool) -> bool:
-    """Whether it may be that of what is measured now."""
-    return version in {present(on_gpu=on_gpu, apart=apart) for apart in (False, True)}
+def is_present(version: int, *, on_gpu: bool, apart: bool) -> bool:
+    """Whether it may be that of what is measured now; not `apart`: lengths that the settings name may be unlike."""
+    return version in {present(on_gpu=on_gpu, apart=each) for each in {apart, True}}
 
 
 def of_burst(version: int) -> int:

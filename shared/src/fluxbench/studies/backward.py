@@ -22,6 +22,7 @@ STUDY = Study(
     name="backward",
     sets={"cpu": _CPU, "any": _of(("flux1-1024px", *_4K, *_16K))},
     references=("torch_flash", "torch_efficient", "torch_math"),
+    unlike_lengths=True,
     burst_alone=("attention_backward",),  # training runs both passes: their sustained time decides
     # Four processes that check all six text lengths on all kinds of inputs would take more memory than an H200 has.
     effort=Effort(fully=(*_CPU, *_of((*_FEW, *_4K, *_16K)))),

@@ -44,6 +44,7 @@ PLAIN = Study(
 )
 MODELS = Study(
     name="scaling",
+    unlike_lengths=True,
     sets={"cpu": ("lengths-models-small",), "any": ("lengths-models",)},
     references=("torch_native", "torch_math"),
     whole_up_to=_WHOLE_UP_TO,

@@ -32,6 +32,9 @@ class Study:
     workloads: tuple[Workload, ...] = ()
     measures: tuple[str, ...] = ("burst", "sustained")  # regimes
     burst_alone: tuple[str, ...] = ()  # operations of which a GPU measures no sustained time
+    # A GPU has several sustained blocks of a variant, see `records.method`; true of cells of one length too where other
+    # cells of the notebook have more.
+    unlike_lengths: bool = False
     effort: Effort = USUAL  # how much is spent on a workload
     fully_on_cpu: tuple[str, ...] = ()  # in place of `effort.fully` there
     at_once: int | None = None  # cells that share a GPU at most, whatever its memory; None: no limit

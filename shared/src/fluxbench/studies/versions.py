@@ -6,5 +6,6 @@ STUDY = Study(
     name="versions",
     sets={"cpu": ("speed-guide-small",), "any": ("speed-guide",)},
     references=("torch_flash", "torch_math"),
+    unlike_lengths=True,
     tables=("versions", "capabilities"),
 )

@@ -26,7 +26,7 @@ from fluxbench.worker.rows import by_memory
 
 
 class TrialBlock:
-    """A block at all workloads of a trial, whose calls take `call_s` seconds."""
+    """A block at the workloads of a trial, which may be some of a variant's; calls take `call_s` seconds."""
 
     def __init__(
         self,

@@ -186,6 +186,8 @@ def of_blocks(trial: Trial, request: Request) -> dict[int, Trial]:
     found = {}
     for block, workloads in request.in_blocks(trial.calls).items():
         if len(workloads) == len(trial.calls):
+            if trial.replays is None:  # of more workloads it was not decided
+                trial.replays = request.replays_at(trial.name, workloads)
             return {block: trial}
         found[block] = trial.at(workloads)
         found[block].replays = request.replays_at(trial.name, workloads)
