@@ -83,6 +83,16 @@ OF: dict[
 }
 
 
+@pytest.mark.parametrize(
+    ("calls", "wall_s", "status"), [(1, 0.031, "PASSED"), (1, 0.052, "ERROR"), (2, 0.061, "ERROR")]
+)
+def test_on_a_cpu_threads_that_spin_after_a_call_are_no_work_aside(calls: int, wall_s: float, status: str) -> None:
+    """Up to 20 ms before each call that is a turn by itself; between several calls nothing is waited for."""
+    given: Process = {"burst_ms": (20.0,) * 4, "block_ms": (20.0,) * 6, "calls": calls, "wall_s": wall_s}
+    of_reference = {"burst_ms": (20.0,) * 4, "block_ms": (20.0,) * 6}
+    assert record([{**given, "reference": of_reference}] * 3, on_gpu=False).status == status
+
+
 def test_what_works_outside_of_the_calls_of_one_length_is_found_there_whatever_the_others_do() -> None:
     """In windows of both together it would be within what a block may wait."""
     events: list[dict[str, Any]] = []
