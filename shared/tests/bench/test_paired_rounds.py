@@ -88,8 +88,9 @@ def test_a_record_follows_from_the_file_of_all_samples(tmp_path: Path) -> None:
         msgspec.convert(cut[0], cells.Sampled)
 
 
-@pytest.mark.parametrize(("wall", "believed"), [(1.4, True), (1.5, False)])
+@pytest.mark.parametrize(("wall", "believed"), [(2.1, True), (2.5, False)])
 def test_calls_of_both_sides_fill_the_rounds_of_a_variant_that_is_believed(wall: float, believed: bool) -> None:
+    """But for 20 ms before each call, in which the threads of the one before may spin."""
     made = record(seen(wall))
     assert (made.sustained is not None) == believed
     assert [flag.kind for flag in made.flags if flag.kind is FlagKind.WORKS_ASIDE] == [FlagKind.WORKS_ASIDE] * (
