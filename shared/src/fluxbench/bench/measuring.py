@@ -286,4 +286,5 @@ def powers(collected: Collected) -> dict[Pair, tuple[float, float]]:
             windows = block.windows[block.warm_up :]
             for workload in block.samples_ms:
                 blocks.setdefault((trial.timed.variant, workload), []).append((windows[0][0], windows[-1][1]))
-    return energy.powers(collected.readings, blocks)
+    found = energy.powers(collected.readings, {tuple(spans): spans for spans in blocks.values()})
+    return {pair: found[tuple(spans)] for pair, spans in blocks.items() if tuple(spans) in found}

@@ -25,7 +25,6 @@ from fluxbench.notebook.freshness import Freshness, State, depends_on
 from fluxbench.notebook.snapshot import Interrupted, Pending, Snapshot, StoppedError
 from fluxbench.notebook.store import Result, Run
 from fluxbench.records import fingerprint, method
-from fluxbench.records.schema import Record
 from fluxbench.records.status import Status
 
 _RELOAD_S = 10  # a browser that shows an unfinished page loads it again after so many seconds
@@ -179,16 +178,17 @@ class GrowingPage:
         if not records:
             return result
         now = fingerprint.of_device(self._device)
-        others = (fingerprint.another_device(one.fingerprint, now) or not self._is_present(one) for one in records)
-        return None if any(others) else result
+        is_other = any(fingerprint.another_device(one.fingerprint, now) for one in records)
+        versions = {(one.cell, one.method_version) for one in records}
+        return result if not is_other and all(self._is_present(*each) for each in versions) else None
 
-    def _is_present(self, record: Record) -> bool:
-        """Whether a record's times were taken as its cell would take them now."""
+    def _is_present(self, cell_id: str, version: int) -> bool:
+        """Whether times by a method version were taken as a cell would take them now."""
         apart = False
         with contextlib.suppress(SetupError):  # of a cell that is refused when it is to run
-            codes = (code for code in self._place.document.cells if code.id == record.cell)
+            codes = (code for code in self._place.document.cells if code.id == cell_id)
             apart = any(studies.find(cell.parse(code.code, code.id).study).unlike_lengths for code in codes)
-        return method.is_present(record.method_version, on_gpu=self._device.kind == "cuda", apart=apart)
+        return method.is_present(version, on_gpu=self._device.kind == "cuda", apart=apart)
 
     @contextlib.contextmanager
     def _noting(self) -> Iterator[None]:
