@@ -9,8 +9,9 @@ of these a process takes one of two times. The reference is no such variant. All
 
 First: of 100 intervals of `stats.intervals.means` and `mean_ratios`, how many hold the truth; half their width, the
 median and the 90th percentile of variants that are not far wider. Sequential: a fourth and a fifth process where half
-the interval is over 0.5%. Drift: the device's own level moves between processes by 0.15%. Then, of a page of 40
-variants, in how many of 100 pages one is wrongly called slower than an equal one.
+the interval is over 0.5%. Drift: the device's own level moves between processes by 0.15%. Apart: lengths that were
+measured apart, and correlate by 0 to 0.5. Then, of a page of 40 variants, in how many of 100 pages one is wrongly
+called slower than an equal one.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class Scenario:
     share: float = SHARE  # of the variants that are far wider
     drift: float = 0.0
     sequential: bool = False
+    apart: float | None = None  # by which lengths correlate that were measured apart
 
 
 SCENARIOS = (
@@ -53,6 +55,10 @@ SCENARIOS = (
     Scenario(name="five processes each", processes=(5,)),
     Scenario(name="drift", drift=0.0015),
     *(Scenario(name=f"sequential, {count} variants", variants=count, sequential=True) for count in (1, 2, 5, 10)),
+    *(Scenario(name=f"apart, correlate by {by}", apart=by) for by in (0.0, 0.25, 0.5)),
+    *(Scenario(name=f"apart, {count} variants", variants=count, apart=0.25) for count in (1, 2, 10)),
+    *(Scenario(name=f"apart, 2 processes, by {by}", processes=(2,), apart=by) for by in (0.0, 0.25, 0.5)),
+    Scenario(name="apart, sequential", apart=0.25, sequential=True),
 )
 
 
@@ -71,7 +77,8 @@ def cell(rng: np.random.Generator, one: Scenario) -> tuple[Any, Any]:
     two_times = wide & (rng.random(len(spread)) < 0.5)
     whole[two_times] = np.sign(whole[two_times])
     own = rng.normal(size=(len(spread), LENGTHS, MOST))
-    logs = spread[:, None, None] * (math.sqrt(CORRELATION) * whole + math.sqrt(1 - CORRELATION) * own)
+    together = CORRELATION if one.apart is None else one.apart
+    logs = spread[:, None, None] * (math.sqrt(together) * whole + math.sqrt(1 - together) * own)
     return logs + one.drift * rng.normal(size=(1, 1, MOST)), wide
 
 
@@ -91,10 +98,11 @@ def half(estimate: Estimate) -> float:
 def judged(logs: Any, one: Scenario) -> tuple[list[list[Estimate]], list[list[Estimate]], list[int]]:
     """Return the means and ratios of a cell, and how many processes each variant had."""
     variants = len(logs) - 1
+    units = [range(LENGTHS)] * (variants + 1)
     counts = [one.processes[place % len(one.processes)] for place in range(variants)]
     while True:
         counts = [*counts[:variants], max(counts[:variants])]  # the reference is in every process
-        found = means(samples(logs, counts))
+        found = means(samples(logs, counts), units if one.apart is not None else ())
         more = [
             one.sequential and count < MOST and max(map(half, of_variant)) > TARGET
             for count, of_variant in zip(counts[:-1], found[:-1], strict=True)
@@ -104,7 +112,7 @@ def judged(logs: Any, one: Scenario) -> tuple[list[list[Estimate]], list[list[Es
         counts = [count + wanted for count, wanted in zip(counts[:-1], more, strict=True)]
     own = samples(logs[:-1], counts[:-1])
     beside = [samples(logs[-1:], [count])[0] for count in counts[:-1]]
-    return found, mean_ratios(own, beside), counts
+    return found, mean_ratios(own, beside, units[1:] if one.apart is not None else ()), counts
 
 
 def coverage(cells: int, one: Scenario, seed: int = 0) -> tuple[str, ...]:

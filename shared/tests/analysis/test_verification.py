@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
-from fakes import GPU, TINY, tokens
+from fakes import GPU, TINIER, TINY, tokens
 from sample_events import READY, REFERENCE, checked, collected, profiled, timed
 from sample_records import errors, record
 
@@ -19,6 +21,7 @@ from fluxbench.bench import recording, samples
 from fluxbench.bench.recording import Context
 from fluxbench.core.files import write_gzip
 from fluxbench.environments.cell import Cell
+from fluxbench.operations.workload import Workload
 from fluxbench.records import files
 from fluxbench.records.method import METHOD_VERSION
 from fluxbench.records.schema import BURST, SUSTAINED, Flag, Record, RecordError
@@ -41,13 +44,20 @@ def written(folder: Path, told: int = 0) -> list[Record]:
             events.append(timed("torch_math", process, began=10, block_ms=(2.0 + 0.001 * process,) * 10))
         if process < told:
             events.append(profiled("torch_math"))
+    made = recorded(folder, events, [REFERENCE, "torch_math"], [TINY])
+    return [msgspec.structs.replace(one, method_version=8) for one in made]
+
+
+def recorded(
+    folder: Path, events: list[dict[str, Any]], names: list[str], workloads: Sequence[Workload]
+) -> list[Record]:
+    """Write the samples of a cell, and return its records."""
     of = collected(events)
     write_gzip(folder / "sdpa.samples.json.gz", samples.to_json(of))
     context = Context(
         cell=CELL, device=GPU, processes=3, fingerprint={}, measured_at="2026-11-22T12:00:00Z", powers={}
     )  # fmt: skip
-    made = recording.of_cell(of, [REFERENCE, "torch_math"], [TINY], context)
-    return [msgspec.structs.replace(one, method_version=8) for one in made]
+    return list(recording.of_cell(of, names, workloads, context))
 
 
 def problems(folder: Path, records: list[Record]) -> list[tuple[Kind, object]]:
@@ -66,6 +76,53 @@ def test_sustained_intervals_follow_from_the_samples_of_the_whole_cell(tmp_path:
         assert problems(tmp_path, [reference, lie]) == [(Kind.VALUE, "ci95_ms")]
         older = msgspec.structs.replace(lie, method_version=7)  # whose estimator is gone
         assert problems(tmp_path, [reference, older]) == []
+
+
+def in_blocks(event: dict[str, Any], turn_s: float | None = None) -> dict[str, Any]:
+    """Return an event with a block of each workload, one after the other; or with turns of so many seconds in one."""
+    [block] = event["blocks"]
+    if turn_s:
+        return event | {"blocks": [block | {"calls": {name: round(1e3 * turn_s) for name in block["calls"]}}]}
+    lasts_s = block["windows"][-1][1] - block["windows"][0][0]
+    blocks = [
+        block
+        | {key: {name: block[key][name]} for key in ("samples_ms", "calls")}
+        | {"windows": [[begin + place * lasts_s, end + place * lasts_s] for begin, end in block["windows"]]}
+        for place, name in enumerate(block["samples_ms"])
+    ]
+    return event | {"blocks": blocks}
+
+
+def test_lengths_with_blocks_of_their_own_or_long_turns_have_narrower_intervals_and_a_record_says_so(
+    tmp_path: Path,
+) -> None:
+    halves = {}
+    kinds: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+        "together": lambda event: event,
+        "apart": in_blocks,
+        "long": lambda event: in_blocks(event, turn_s=1.0),
+    }
+    for kind, change in kinds.items():
+        lengths = {TINY.name: 1.0, TINIER.name: 0.9}
+        events = [checked(REFERENCE, one) for one in lengths]
+        for process in range(3):
+            event = timed(REFERENCE, process, block_ms=(1.0 + 0.004 * process,) * 10, workloads=lengths)
+            events += [READY, change(event)]
+        every = recorded(tmp_path, events, [REFERENCE], [TINY, TINIER])
+        assert problems(tmp_path, every) == []
+        timing = every[0].timings[SUSTAINED]
+        assert timing.apart
+        halves[kind] = timing.ci95_ms[1] - timing.median_ms
+        lies = [
+            msgspec.structs.replace(
+                one, timings={**one.timings, SUSTAINED: msgspec.structs.replace(one.timings[SUSTAINED], apart=False)}
+            )
+            for one in every
+        ]
+        assert {of for of, _ in problems(tmp_path, lies)} == (set() if kind == "together" else {Kind.VALUE})
+    assert halves["apart"] == halves["long"] < 0.75 * halves["together"]  # 3.2 degrees of freedom in place of two
+    with pytest.raises(RecordError, match="apart must be of means, got a median"):
+        msgspec.structs.replace(every[0].timings[BURST], apart=True)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ Intervals are from all variants of the cell at workloads of the same operation.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
@@ -23,31 +23,33 @@ from fluxbench.worker.request import LAUNCHING_FROM
 
 
 def timings_of(
-    cell: Cell, operations: Mapping[str, str], *, winsorized: bool = True
+    cell: Cell, operations: Mapping[str, str], *, winsorized: bool = True, apart: bool = True
 ) -> dict[str, dict[str, dict[str, Timing]]]:
     """Return the timings of a cell by variant, workload and regime, each from the samples that the records hold.
 
-    `operations` are those of the workloads. `winsorized`: as `Timing` has it. A workload that fewer processes
-    measured than another of the variant and its operation has none, unless three did.
+    `operations` are those of the workloads. `winsorized`, `apart`: as `Timing` has them. A workload that fewer
+    processes measured than another of the variant and its operation has none, unless three did.
     """
     found: dict[str, dict[str, dict[str, Timing]]] = {variant: {} for variant in cell}
     for part in series.by_operation(cell, operations):
-        for variant, by_workload in _of_operation(part, winsorized=winsorized).items():
+        for variant, by_workload in _of_operation(part, winsorized=winsorized, apart=apart).items():
             found[variant] |= by_workload
     return found
 
 
-def _of_operation(cell: Cell, *, winsorized: bool) -> dict[str, dict[str, dict[str, Timing]]]:
+def _of_operation(cell: Cell, *, winsorized: bool, apart: bool) -> dict[str, dict[str, dict[str, Timing]]]:
     whole = {variant: _whole(taken) for variant, taken in cell.items()}
     found = {variant: _in_rounds(variant, taken, winsorized=winsorized) for variant, taken in whole.items()}
     loaded = {variant: _loaded(taken) for variant, taken in whole.items()}
-    estimates = _sustained(loaded)
+    estimates = _sustained(loaded, apart=apart)
     for variant, by_workload in loaded.items():
         for name, one in by_workload.items():
             middle, ratio = estimates[variant, name]
             timing = _timing(variant, one.reference, one.series, one.own, one.anchors, middle, ratio)
             converged = _within(middle, sustained_within(ratio.value))
-            found[variant][name][SUSTAINED] = msgspec.structs.replace(timing, statistic="mean", converged=converged)
+            found[variant][name][SUSTAINED] = msgspec.structs.replace(
+                timing, statistic="mean", apart=apart, converged=converged
+            )
     return found
 
 
@@ -56,6 +58,7 @@ _ENOUGH = 3  # of which a workload has times where more measured others of the v
 _SLOW = 1.5  # over the reference's time
 # Times as wide as it must be, after three processes: two more halve such an interval, and decide nothing.
 _HOPELESS = 10
+_PERIOD_MS = 800.0  # of a turn that has a period of the power limit to itself: 1 s, to a fifth
 
 
 class Width(NamedTuple):
@@ -87,7 +90,7 @@ def widths(collected: Collected, workloads: Collection[str]) -> dict[str, dict[s
         for variant, taken in series.of_cell(now).items()
     }
     found: dict[str, dict[str, Width]] = {}
-    for (variant, name), (middle, ratio) in _sustained(loaded).items():
+    for (variant, name), (middle, ratio) in _sustained(loaded, apart=True).items():
         half = (middle.high - middle.low) / 2 / middle.value
         found.setdefault(variant, {})[name] = Width(ratio.value, half)
     return found
@@ -161,6 +164,7 @@ def _launches(processes: Sequence[Series]) -> bool:
 class _Loaded:
     """The sustained samples of one variant at one workload, by process, with the reference's beside them."""
 
+    unit: Hashable  # what it was measured in: its block with others, or windows that are a block by themselves
     reference: str
     series: Sequence[Series]
     own: Sequence[tuple[float, ...]]
@@ -182,6 +186,7 @@ def _loaded(taken: Mapping[str, Sequence[ProcessSeries]]) -> dict[str, _Loaded]:
             for each, (_, anchor) in zip(its, blocks, strict=True)
         ]
         found[name] = _Loaded(
+            unit=_unit(name, blocks[0][0]),
             reference=reference,
             series=[block for block, _ in blocks],
             own=[_rounded(block.ranked()) for block, _ in blocks],
@@ -190,12 +195,25 @@ def _loaded(taken: Mapping[str, Sequence[ProcessSeries]]) -> dict[str, _Loaded]:
     return found
 
 
-def _sustained(cell: Mapping[str, Mapping[str, _Loaded]]) -> dict[tuple[str, str], tuple[Estimate, Estimate]]:
+def _unit(workload: str, block: Series) -> Hashable:
+    """Return what is equal of workloads whose calls take turns in a block: when it began.
+
+    Where a turn lasts for a period of the power limit or nearly, as those of models' steps, it has a clock of its own.
+    """
+    began, _ = block.spans[0]
+    return (began, workload if block.calls * block.samples_ms[0] >= _PERIOD_MS else "")
+
+
+def _sustained(
+    cell: Mapping[str, Mapping[str, _Loaded]], *, apart: bool
+) -> dict[tuple[str, str], tuple[Estimate, Estimate]]:
     """Return the sustained mean and ratio by variant and workload, with what all variants say of their intervals.
 
-    The reference's own ratio is 1, and says nothing of the others'.
+    The reference's own ratio is 1, and says nothing of the others'. `apart`: as `Timing` has it.
     """
-    several = means([[one.own for one in taken.values()] for taken in cell.values()])
+    several = means(
+        [[one.own for one in taken.values()] for taken in cell.values()], _units(cell.values()) if apart else ()
+    )
     found = {
         (variant, name): (middle, Estimate(1, 1, 1))
         for (variant, taken), estimates in zip(cell.items(), several, strict=True)
@@ -208,11 +226,16 @@ def _sustained(cell: Mapping[str, Mapping[str, _Loaded]]) -> dict[tuple[str, str
     ratios = mean_ratios(
         [[one.own for one in taken.values()] for taken in against.values()],
         [[one.anchors for one in taken.values()] for taken in against.values()],
+        _units(against.values()) if apart else (),
     )
     for (variant, taken), estimates in zip(against.items(), ratios, strict=True):
         for name, ratio in zip(taken, estimates, strict=True):
             found[variant, name] = found[variant, name][0], ratio
     return found
+
+
+def _units(every: Iterable[Mapping[str, _Loaded]]) -> list[list[Hashable]]:
+    return [[one.unit for one in taken.values()] for taken in every]
 
 
 def _rounded(samples_ms: Sequence[float]) -> tuple[float, ...]:

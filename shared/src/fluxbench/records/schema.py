@@ -69,11 +69,10 @@ class Errors(_Strict, frozen=True, kw_only=True):
 class Timing(_Strict, frozen=True, kw_only=True):
     """Time of a call in one regime.
 
-    A `burst` sample is a single call on a device that rested before. A `sustained` sample is the mean of calls
-    over 0.1 s, back to back, in the state that this very kernel brings the device to; on a CPU of those of a round, in
-    which they alternate with the reference's. Times, ratios and intervals follow from the samples by
-    `fluxbench.stats.intervals`: by `medians` or by `mean`, as `statistic` says. Before method 7 sustained times were
-    medians on a GPU too, and `median_ms` has kept its name.
+    A `burst` sample is a single call on a device that rested before. A `sustained` sample is the mean of calls over
+    0.1 s, back to back, in the state that this very kernel brings the device to; on a CPU of those of a round, in which
+    they alternate with the reference's. Times, ratios and intervals follow from the samples by `stats.intervals`: by
+    `medians` or by `means`, as `statistic` says. Before method 7 sustained times were medians on a GPU too.
     """
 
     median_ms: Positive  # or the mean
@@ -88,6 +87,7 @@ class Timing(_Strict, frozen=True, kw_only=True):
     ratio: Positive  # over the reference's time: under 1 is faster
     ratio_ci95: Interval
     winsorized: bool = False  # of medians: the interval is by the estimator of 2026-11-29, `stats.intervals.medians`
+    apart: bool = False  # of means: by the estimator of 2026-11-30, `stats.intervals.means` with `units`
     discarded: Count = 0  # samples that are not ranked: from the warm-up, or out of the regime
     converged: bool | None = None  # False: the caps of time and processes came before the precision asked for
 
@@ -98,8 +98,9 @@ class Timing(_Strict, frozen=True, kw_only=True):
         if self.reference_ms and len(self.reference_ms) != len(self.samples_ms):
             processes = f"{len(self.reference_ms)} for {len(self.samples_ms)} processes"
             raise RecordError(f"reference_ms must hold a sequence for each of samples_ms, got {processes}")
-        if self.winsorized and self.statistic == "mean":
-            raise RecordError("winsorized must be of medians, got a mean")
+        for name, its in (("winsorized", "median"), ("apart", "mean")):
+            if getattr(self, name) and self.statistic != its:
+                raise RecordError(f"{name} must be of {its}s, got a {self.statistic}")
         for name, middle, (low, high) in (
             ("ci95_ms", self.median_ms, self.ci95_ms),
             ("ratio_ci95", self.ratio, self.ratio_ci95),

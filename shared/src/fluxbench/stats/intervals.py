@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
@@ -28,6 +28,9 @@ from fluxbench.stats.student import critical
 from fluxbench.stats.variances import Variance
 
 _AT_ONCE = 64  # of several samples, whose draws fit in a cache
+# Of the variances of workloads that were measured apart: their deviations correlate by one half at most. By 0.09 and
+# 0.25 on two pages of an H200 whose lengths have blocks of their own, by 0.11 in the steps of models (2026-11-29, 30).
+_OF_UNITS = 1 / 4
 CONFIDENCE = 0.95
 Samples = Sequence[Sequence[float]]  # one inner sequence a process
 
@@ -41,15 +44,17 @@ class Estimate:
     high: float
 
 
-def means(several: Sequence[Sequence[Samples]]) -> list[list[Estimate]]:
+def means(several: Sequence[Sequence[Samples]], units: Sequence[Sequence[Hashable]] = ()) -> list[list[Estimate]]:
     """Return the mean of sustained samples with its interval, for each variant of a cell and each of its workloads.
 
     Of each process first, then of these (geometric). Each process counts as one value: within it the clock swings with
     the power limit's period, so what its samples differ by says nothing of it. Few processes say little of how far
     they differ, so the variants share what they have in common: P, pooled over their variances between processes, each
-    the mean over its workloads (which correlate by 0.9 and so count once). A workload whose own variance is over ten
-    times the median of its variant's (`variances.alike`) keeps it and widens no other: of a step that the host launches
-    beside one that the device computes for longer. A variant whose own variance B is larger
+    the mean over its workloads. Those of one unit correlate by 0.4 to 0.9, and so count once. `units` says by variant
+    what each workload was measured in; n units have n / (1 + (n - 1) / 4) times the degrees of freedom of one. Without
+    them all workloads are of one, as in records before 2026-11-30. A workload whose own variance is over ten times the
+    median of its variant's (with `units`: as `variances.far_out` has it by degrees of freedom) keeps it and widens no
+    other: of a step that the host launches beside one that the device computes for longer. A variant whose B is larger
     has P + max(0, B - P) with Satterthwaite's degrees of freedom (`variances.at_least`): one that is tuned anew in each
     process has the interval of Student's t over its own means. The more variants are given, the reference included, the
     better P is known. Coverage by simulation: `benchmarks/coverage.py`.
@@ -57,10 +62,14 @@ def means(several: Sequence[Sequence[Samples]]) -> list[list[Estimate]]:
     Where no variant has two processes, nothing is known of P: the intervals are of the samples alone. Raises
     `ValueError` where there is no process, a process has no sample or a sample is not positive.
     """
-    return _of_cell([[[samples] for samples in by_workload] for by_workload in several], shared=0.0)
+    return _of_cell([[[samples] for samples in by_workload] for by_workload in several], units, shared=0.0)
 
 
-def mean_ratios(several: Sequence[Sequence[Samples]], references: Sequence[Sequence[Samples]]) -> list[list[Estimate]]:
+def mean_ratios(
+    several: Sequence[Sequence[Samples]],
+    references: Sequence[Sequence[Samples]],
+    units: Sequence[Sequence[Hashable]] = (),
+) -> list[list[Estimate]]:
     """Return the `means` of sustained samples over those of the reference: under 1 is faster.
 
     Paired by process: what a process adds to both leaves the ratio. A process without samples of the reference is left
@@ -72,7 +81,7 @@ def mean_ratios(several: Sequence[Sequence[Samples]], references: Sequence[Seque
         [_paired(*pair) for pair in zip(*of_variant, strict=True)]
         for of_variant in zip(several, references, strict=True)
     ]
-    return _of_cell(pairs, shared=1 / 4)
+    return _of_cell(pairs, units, shared=1 / 4)
 
 
 def quotients(samples: Samples, reference: Samples) -> list[list[float]]:
@@ -95,13 +104,18 @@ def _paired(samples: Samples, reference: Samples) -> list[list[Sequence[float]]]
     return [[own for own, _ in pairs], [beside for _, beside in pairs]]
 
 
-def _of_cell(cell: Sequence[Sequence[Sequence[Samples]]], *, shared: float) -> list[list[Estimate]]:
+def _of_cell(
+    cell: Sequence[Sequence[Sequence[Samples]]], units: Sequence[Sequence[Hashable]], *, shared: float
+) -> list[list[Estimate]]:
     """Return the mean of a first side, over that of a second where there is one, by variant and workload.
 
     `shared` is the correlation between the variances of two variants.
     """
     values = [[_values(sides) for sides in by_workload] for by_workload in cell]
-    own = [_between([logs for _, logs in by_workload]) for by_workload in values]
+    own = [
+        _between([logs for _, logs in by_workload], its)
+        for by_workload, its in zip(values, units or [()] * len(values), strict=True)
+    ]
     common = variances.pooled([shared_by_all for shared_by_all, _ in own])
     known = sum(shared_by_all.df > 0 for shared_by_all, _ in own)
     common = Variance(common.value, common.df / (1 + (known - 1) * shared) if known else 0)
@@ -122,16 +136,22 @@ def _values(sides: Sequence[Samples]) -> tuple[float, list[float]]:
     return values[0], [math.log(value / values[0]) for value in values]
 
 
-def _between(by_workload: Sequence[Sequence[float]]) -> tuple[Variance, list[Variance]]:
-    """Return the variance between a variant's processes, the mean over its workloads, which count as one; and of each.
+def _between(by_workload: Sequence[Sequence[float]], units: Sequence[Hashable]) -> tuple[Variance, list[Variance]]:
+    """Return the variance between a variant's processes, the mean over its units and their workloads; and of each.
 
     That of a workload is the mean, or its own where it is far beyond the others, which is not in the mean.
     """
     own = [variances.of(logs) for logs in by_workload]
-    if not (kept := variances.alike(own)):
+    far = variances.far_out(own, by_df=bool(units))
+    kept: dict[Hashable, list[Variance]] = {}
+    for unit, one, is_far in zip(units or [None] * len(own), own, far, strict=True):
+        if one.df and not is_far:
+            kept.setdefault(unit, []).append(one)
+    if not kept:
         return Variance(0.0, 0), own
-    mean = Variance(fmean(one.value for one in kept), min(one.df for one in kept))
-    return mean, [one if is_far else mean for one, is_far in zip(own, variances.far_out(own), strict=True)]
+    df = min(one.df for its in kept.values() for one in its) * len(kept) / (1 + (len(kept) - 1) * _OF_UNITS)
+    mean = Variance(fmean(fmean(one.value for one in its) for its in kept.values()), df)
+    return mean, [one if is_far else mean for one, is_far in zip(own, far, strict=True)]
 
 
 def _within(sides: Sequence[Samples]) -> Variance:

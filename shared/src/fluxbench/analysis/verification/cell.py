@@ -82,15 +82,18 @@ class Sampled(Struct, frozen=True, kw_only=True):
 
 def merged(blocks: Sequence[Sampled]) -> Series:
     """Return several series of one variant in a process as one, warm-ups first, as `bench.series.sustained` does."""
-    of_blocks = [(block.warm_up, list(zip(block.samples_ms, block.off, strict=True))) for block in blocks]
+    of_blocks = [
+        (block.warm_up, list(zip(block.samples_ms, block.off, block.began_s or [0.0] * len(block.off), strict=True)))
+        for block in blocks
+    ]
     parts = [one for warm_up, pairs in of_blocks for one in pairs[:warm_up]]
     parts += [one for warm_up, pairs in of_blocks for one in pairs[warm_up:]]
     return Series(
         regime=blocks[0].regime,
-        samples_ms=[sample for sample, _ in parts],
-        spans=[(0.0, 0.0)] * len(parts),
+        samples_ms=[sample for sample, _, _ in parts],
+        spans=[(began, began) for _, _, began in parts],
         states=[None] * len(parts),
-        off=[off for _, off in parts],
+        off=[off for _, off, _ in parts],
         reasons=frozenset(),
         warm_up=sum(warm_up for warm_up, _ in of_blocks),
         calls=blocks[0].calls_per_sample,

@@ -68,7 +68,7 @@ class Rebuilt:
         for trial in self._trials:
             self._of_variant.setdefault(trial.variant, []).append(trial)
             self._of_worker.setdefault((trial.worker, trial.variant), []).append(trial)
-        self._by_estimator: dict[bool, dict[str, dict[str, dict[str, Timing]]]] = {}  # of medians winsorized or not
+        self._by_estimator: dict[tuple[bool, bool], dict[str, dict[str, dict[str, Timing]]]] = {}  # winsorized, apart
         self._operations = {record.workload.name: record.workload.operation for record in cell.records}
         self._references = {
             trial.worker: trial.reference or trial.variant
@@ -86,9 +86,9 @@ class Rebuilt:
         return trial.reference or self._references.get(trial.worker, "")
 
     def timings(
-        self, variant: str, method_version: int, *, winsorized: bool = True
+        self, variant: str, method_version: int, *, winsorized: bool = True, apart: bool = True
     ) -> Mapping[str, Mapping[str, Expected]]:
-        """Return the timings of a variant by workload and regime, of medians `winsorized` as its records say."""
+        """Return the timings of a variant by workload and regime; `winsorized`, `apart`: as its records say."""
         found: dict[str, dict[str, Expected]] = {}
         for part in by_operation({variant: self._cell.get(variant, {})}, self._operations):
             found |= {name: _plain(variant, its) for name, its in part[variant].items() if its}
@@ -103,7 +103,7 @@ class Rebuilt:
                 )
                 for regime, timing in by_regime.items()
             }
-            for workload, by_regime in self._timings(winsorized=winsorized).get(variant, {}).items()
+            for workload, by_regime in self._timings(winsorized, apart).get(variant, {}).items()
         }
 
     @cached_property
@@ -115,11 +115,12 @@ class Rebuilt:
             found.setdefault(variant, {})[workload] = self._taken(variant, workload)
         return found
 
-    def _timings(self, *, winsorized: bool) -> dict[str, dict[str, dict[str, Timing]]]:
+    def _timings(self, winsorized: bool, apart: bool) -> dict[str, dict[str, dict[str, Timing]]]:
         """Return the timings of the whole cell, of which the intervals are."""
-        if winsorized not in self._by_estimator:
-            self._by_estimator[winsorized] = timings_of(self._cell, self._operations, winsorized=winsorized)
-        return self._by_estimator[winsorized]
+        of = winsorized, apart
+        if of not in self._by_estimator:
+            self._by_estimator[of] = timings_of(self._cell, self._operations, winsorized=winsorized, apart=apart)
+        return self._by_estimator[of]
 
     def _taken(self, variant: str, workload: str) -> list[ProcessSeries]:
         """Return what each process took of a variant at a workload, as `bench.series.of` does."""

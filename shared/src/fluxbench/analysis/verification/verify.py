@@ -53,6 +53,7 @@ def _of_cell(cell: Cell) -> Iterator[Problem]:
             record.variant,
             record.method_version,
             winsorized=any(timing.winsorized for timing in record.timings.values()),
+            apart=any(timing.apart for timing in record.timings.values()),
         )
         for record in {record.variant: record for record in passed}.values()
         if rebuilt is not None
