@@ -246,6 +246,20 @@ def test_long_calls_are_replayed_for_a_while_in_each_window_and_none_is_made_bef
     assert [len(one.kept) for one in given.values()] == [warm + len(taken.windows)] * 3
 
 
+def test_a_window_of_replays_begins_with_some_that_are_not_timed(clock: Clock) -> None:
+    """Before it the device waits for the host, and is faster or slower for a while."""
+    seen: list[Any] = []
+    plan = dataclasses.replace(PLAN, replay_s=0.1, lead_s=0.05, warm_up_s=0.1, max_warm_up_s=0.1)
+    seconds = itertools.chain([0.02], itertools.cycle([0.5] * 3 + [0.02] * 5))  # one turn is warm-up
+    launches = {"short": clock.call(seconds, seen), "long": clock.call(0.1)}
+    given = {name: InTurn(name) for name in launches}
+    taken = sustain(LikeAGPU(), launches, {"short": 0.02, "long": 0.1}, given, plan, launches, replays=True)
+    assert taken.samples_ms["short"] == pytest.approx([20.0] * len(taken.windows))
+    assert taken.lead_ms == pytest.approx(60.0)
+    assert seen[:9] == [["short"], *[()] * 3, *[["short"]] * 5]
+    assert not taken.led
+
+
 @pytest.mark.parametrize(
     ("seconds", "count"),
     [

@@ -10,6 +10,7 @@ import pytest
 from clocks import PLAN, Clock, InTurn, Queue
 
 from fluxbench.timing.sustained import sustain
+from fluxbench.timing.windows import Lead
 
 
 class Slow(InTurn):
@@ -66,6 +67,18 @@ def test_a_block_lasts_as_long_as_its_calls_whether_they_are_timed_or_not(clock:
     warm_up, block = taken.windows[: taken.warm_up], taken.windows[taken.warm_up :]
     assert warm_up[-1][1] - warm_up[0][0] == pytest.approx(0.4, abs=0.05)
     assert block[-1][1] - block[0][0] == pytest.approx(1.0, abs=0.1)  # with what is in the queue at its end
+
+
+def test_a_call_of_another_workload_may_be_before_a_window(clock: Clock) -> None:
+    """With as long a one only every second call is timed."""
+    stopwatch = Queue(clock)
+    plan = dataclasses.replace(PLAN, chunk_s=0.01, warm_up_s=0.4, max_warm_up_s=0.4, min_block_s=1.0, max_block_s=1.0)
+    long, short = (stopwatch.call(call_s, launch_s=1e-5) for call_s in (0.02, 0.001))
+    lead = Lead(lambda: short(None), 1.0)
+    taken = sustain(stopwatch, {"long": long}, {"long": 0.02}, {"long": InTurn()}, plan, lead=lead)
+    assert taken.lead_ms == 1.0
+    assert sum(taken.samples_ms["long"][taken.warm_up :]) == pytest.approx(1e3 * 20 / 21, abs=45)
+    assert taken.windows[-1][1] - taken.windows[taken.warm_up][0] == pytest.approx(1.0, abs=0.045)
 
 
 def test_a_device_that_is_done_before_the_host_has_launched_a_window_is_ahead_by_nothing(clock: Clock) -> None:

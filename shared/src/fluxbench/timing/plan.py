@@ -37,6 +37,7 @@ class Plan:
     row_below_s: float = 0.0  # a call that takes as long or longer is a sample by itself
     rounds_of_longest: int = _ROUNDS_OF_LONG  # of calls of 0.1 s or more
     replay_s: float = 0.0  # of which a window of a long call's replays lasts nearly a multiple; 0: it has one
+    lead_s: float = 0.0  # of replays before such a window: a card at its power limit has another clock after a pause
     rest_of_hot_s: float = 0.0  # of a GPU that its heat slowed in a sustained window; 0: it gets none
 
     @classmethod
@@ -64,7 +65,7 @@ class Plan:
             return dataclasses.replace(plan, row_s=5e-4, row_below_s=math.inf)
         if long and device.type != "cpu":
             return dataclasses.replace(
-                plan, max_rounds=1, min_rounds=1, max_block_s=4.0, replay_s=1.0, rest_of_hot_s=5.0
+                plan, max_rounds=1, min_rounds=1, max_block_s=4.0, replay_s=1.0, lead_s=0.3, rest_of_hot_s=5.0
             )
         if not grid:
             single = alone and device.type != "cpu"

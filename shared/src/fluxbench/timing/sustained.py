@@ -12,7 +12,7 @@ from typing import Any
 from fluxbench.stats.student import critical
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.stopwatch import Stopwatch
-from fluxbench.timing.windows import GRAPH_LAUNCH_S, Given, Launch, Windows, launch, of_workloads, turns_of
+from fluxbench.timing.windows import GRAPH_LAUNCH_S, Given, Launch, Lead, Windows, launch, of_workloads, turns_of
 
 _STALL = 0.25  # of the time of a turn's calls, by which the host took longer than usual to launch them
 _CONVERGED_WITHIN = 0.003  # half the 95% interval of a block's mean: no more windows are taken
@@ -43,6 +43,7 @@ class Block:
     # where long calls are replayed, and it was busy for nearly one of the last workload or longer.
     ahead_ms: float
     led: bool = True  # a call that is not timed is before each window; of a CPU it tells nothing
+    lead_ms: float | None = None  # how long what is before each takes, where that is not one of its own calls
     stalled: Mapping[str, list[int]] = field(default_factory=dict)  # by workload, windows in which the host was late
     reference_ms: Mapping[str, list[float]] = field(default_factory=dict)  # of the same windows, where it was beside
 
@@ -80,6 +81,7 @@ def sustain(
     idle: bool = False,
     replays: bool = False,
     leads: Sequence[str] = (),
+    lead: Lead | None = None,
 ) -> Block:
     """Load the device with one variant until its speed has settled and is known, or the time cap is reached.
 
@@ -87,18 +89,25 @@ def sustain(
     stretches in succession whose means agree within `settled_within`. `given` says what is called with. `launches`
     makes the calls of a turn (`one_by_one` where it is not given). `idle`: those of each workload begin on an idle
     device, see `timing.burst.burst`. `replays`: `launches` are graphs of long calls, each of which is replayed in a
-    window for nearly once or several times `Plan.replay_s`; turns of one replay each are made before the first window,
-    until `warm_up_s` are over. In either case a window begins when the one before it is over. Where neither is given, a
-    GPU's window begins with a call that is not timed, in case the device waits for it, and is launched before the one
-    before it is over. `leads`: the workloads of these calls, in turn; all where none are given. Where a device is
-    slowed by its heat in a window, it rests for `Plan.rest_of_hot_s` and its warm-up begins again, to which all windows
-    so far belong; up to six times. All durations are those that were measured, untimed calls included: so a block of
-    long calls, of which every second one is timed, holds no part of a period of the power limit either.
+    window for nearly once or several times `Plan.replay_s`, after some of the first that are not timed (`Plan.lead_s`);
+    turns of one replay each are made before the first window, until `warm_up_s` are over. In either case a window
+    begins when the one before it is over. Where neither is given, a GPU's window begins with a call that is not timed,
+    in case the device waits for it, and is launched before the one before it is over. `leads`: the workloads of these
+    calls, in turn; all where none are given. `lead` is made in place of them: a call of another workload, which needs
+    less memory beside the graphs. Where a device is slowed by its heat in a window, it rests for `Plan.rest_of_hot_s`
+    and its warm-up begins again, to which all windows so far belong; up to six times. All durations are those that were
+    measured, untimed calls included: so a block of long calls holds no part of a period of the power limit either.
     """
     launches = launches or {workload: one_by_one(call) for workload, call in calls.items()}
     in_turn = {workload: calls_in_a_window(call_s[workload], plan) for workload in calls}
-    repeats = _warmed(stopwatch, launches, in_turn, given, plan) if replays else None
-    taken = Windows(stopwatch, calls, launches, given, in_turn, repeats, idle=idle, replays=replays, leads=leads)
+    repeats = None
+    if replays:
+        replay_s = _warmed(stopwatch, launches, in_turn, given, plan)
+        repeats = {workload: _replays(seconds, plan.replay_s) for workload, seconds in replay_s.items()}
+        lead = _leading(*next(iter(launches.items())), replay_s, plan)
+    taken = Windows(
+        stopwatch, calls, launches, given, in_turn, repeats, idle=idle, replays=replays, leads=leads, lead=lead
+    )
     means, lasted, samples = taken.means_ms, taken.lasted_ms, taken.samples_ms
     warm_up = 0 if replays else None  # None: it is not over
     cool = rests = 0  # `cool`: the first window since the device rested
@@ -138,6 +147,7 @@ def sustain(
         settled=_agree(means[warm_up:], stretch, plan),
         ahead_ms=0.0 if stopwatch.on_cpu else ahead_ms,
         led=taken.led,
+        lead_ms=lead and lead.ms,
         stalled={
             workload: _stalled(taken, workload, taken.counts[workload] * statistics.median(samples[workload]) / 1e3)
             for workload in (() if stopwatch.on_cpu else calls)
@@ -177,11 +187,8 @@ def _warmed(
     counts: Mapping[str, int],
     given: Mapping[str, Given],
     plan: Plan,
-) -> dict[str, int]:
-    """Warm up by turns of one replay each; return how often each graph is replayed in a window, by how long it took.
-
-    Windows of long calls are few, and the clock oscillates within a second: one short call of each would tell little.
-    """
+) -> dict[str, float]:
+    """Warm up by turns of one replay each; return how many seconds each graph took."""
     busy_ms, totals_ms = 0.0, dict.fromkeys(launches, math.inf)
     while busy_ms < 1e3 * plan.warm_up_s:
         turns = turns_of(given, counts)  # contents are put before the spin, which would be over after it
@@ -189,12 +196,24 @@ def _warmed(
         launch(stopwatch, launches, turns, given, idle=False)
         totals_ms = of_workloads(launches, stopwatch.between_ms())
         busy_ms += sum(totals_ms.values())
-    return {workload: _replays(total / 1e3, plan.replay_s) for workload, total in totals_ms.items()}
+    return {workload: total / 1e3 for workload, total in totals_ms.items()}
+
+
+def _leading(workload: str, launch: Launch, replay_s: Mapping[str, float], plan: Plan) -> Lead | None:
+    """Return the replays of the first graph that begin a window: the device has waited for the host just before."""
+    count = math.ceil(plan.lead_s / replay_s[workload])
+
+    def replay() -> None:
+        for _ in range(count):
+            launch(())
+
+    return Lead(replay, 1e3 * count * replay_s[workload]) if count else None
 
 
 def _replays(seconds: float, period_s: float) -> int:
     """Return how many replays, each of which takes so long, last nearly whole periods, to a tenth.
 
+    Windows of long calls are few, and the clock oscillates within a second: one short call of each would tell little.
     As many as last about one period, or the fewest more; about one period where that would take over four.
     """
     about = max(1, round(period_s / seconds))

@@ -11,7 +11,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from fluxbench.timing.stopwatch import Lap, Stopwatch
 
@@ -29,6 +29,13 @@ class Given(Protocol):
 
     def keep(self, outputs: Any) -> None:
         """Take what the last call of a turn returned, before another call may overwrite it."""
+
+
+class Lead(NamedTuple):
+    """What is before each window and not timed: not one of the block's own calls; it takes so many ms."""
+
+    call: Callable[[], Any]
+    ms: float
 
 
 @dataclass(frozen=True)
@@ -59,14 +66,15 @@ class Windows:
         idle: bool = False,
         replays: bool = False,
         leads: Sequence[str] = (),
+        lead: Lead | None = None,
     ) -> None:
         """`in_turn`: how many calls a turn has, which `launches` makes as often as `repeats` says.
 
-        `idle`, `replays`, `leads`: as `timing.sustained.sustain` has them.
+        `idle`, `replays`, `leads`, `lead`: as `timing.sustained.sustain` has them.
         """
         self._stopwatch, self._calls, self._launches, self._given = stopwatch, calls, launches, given
         self._in_turn, self._repeats = in_turn, repeats or dict.fromkeys(launches, 1)
-        self._idle, self._replays, self._leads = idle, replays, leads or [*calls]
+        self._idle, self._replays, self._leads, self._other_lead = idle, replays, leads or [*calls], lead
         self.led = not (idle or replays)
         self._at_once = _IN_FLIGHT if self._has_lead else 1
         self._launched: list[_Launched] = []
@@ -115,11 +123,13 @@ class Windows:
     def _launch(self) -> None:
         turns = turns_of(self._given, self._in_turn)
         began = time.monotonic()
-        if self._has_lead:
+        if self._replays:
+            self._stopwatch.spin(GRAPH_LAUNCH_S, 1)
+        if self._other_lead:
+            self._other_lead.call()
+        elif self._has_lead:
             first = self._lead(len(self._launched))
             self._calls[first](turns[first][0])
-        elif self._replays:
-            self._stopwatch.spin(GRAPH_LAUNCH_S, 1)
         launch_s = launch(self._stopwatch, self._launches, turns, self._given, self._repeats, idle=self._idle)
         ended = time.monotonic()
         self._launched.append(_Launched(began, ended, launch_s, self._stopwatch.lap() if self._at_once > 1 else None))
@@ -134,12 +144,17 @@ class Windows:
             self.samples_ms[workload].append(total / self.counts[workload])
             self.launch_s[workload].append(one.launch_s[workload])
         self.means_ms.append(sum(totals_ms.values()))
-        lead_ms = self.samples_ms[self._lead(len(self._over) - 1)][-1] if self._has_lead else 0.0
-        self.lasted_ms.append(self.means_ms[-1] + lead_ms)
+        self.lasted_ms.append(self.means_ms[-1] + self._lead_ms())
 
     @property
     def _has_lead(self) -> bool:
         return self.led and not self._stopwatch.on_cpu
+
+    def _lead_ms(self) -> float:
+        """Return how long what is not timed took, before the window that was over last."""
+        if self._other_lead:
+            return self._other_lead.ms
+        return self.samples_ms[self._lead(len(self._over) - 1)][-1] if self._has_lead else 0.0
 
     def _lead(self, window: int) -> str:
         """Return the workload of the call before a window."""

@@ -6,11 +6,12 @@ blocks of several variants can follow one another without a rest.
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -20,9 +21,23 @@ from fluxbench.timing.plan import Plan
 from fluxbench.timing.rotation import Rotation
 from fluxbench.timing.stopwatch import Stopwatch
 from fluxbench.timing.sustained import Block, calls_in_a_window, launched_ms, sustain
+from fluxbench.timing.windows import Lead
 from fluxbench.worker.prepared import PreparedWorkload
 from fluxbench.worker.returned import Returned
 from fluxbench.worker.rows import by_memory
+
+
+class LeadingCall(NamedTuple):
+    """The call of a variant that needs least memory, which takes so many seconds."""
+
+    workload: str
+    bound: Bound
+    seconds: float
+
+    def made(self, workloads: Mapping[str, PreparedWorkload]) -> Lead:
+        """Return it with inputs of its own workload."""
+        inputs = self.bound.prepared(workloads[self.workload].contents.inputs)
+        return Lead(functools.partial(self.bound.call, inputs), 1e3 * self.seconds)
 
 
 class TrialBlock:
@@ -38,15 +53,16 @@ class TrialBlock:
         rng: random.Random,
         call_s: Mapping[str, float],
         replays: bool | None,
+        lead: LeadingCall,
     ) -> None:
-        """`returned` gets what calls return. `replays`: as `Trial` has it."""
+        """`returned` gets what calls return. `replays`: as `Trial` has it. `lead`: before windows of graphs."""
         self._idle = any(bound.idle for bound in calls.values())
         self._by_memory = by_memory(calls, workloads)
         names = self._by_memory if self._idle else list(calls)
         self._calls = {name: calls[name] for name in names}
         self._timed = {name: calls[name].call for name in names}
         self._workloads, self._returned, self._stopwatch = workloads, returned, stopwatch
-        self._plan, self._rng, self._call_s, self._replays = plan, rng, call_s, replays
+        self._plan, self._rng, self._call_s, self._replays, self._lead = plan, rng, call_s, replays, lead
         self._graphs: Mapping[str, CapturedCalls] | None = None
         self._given: dict[str, Rotation] = {}
         self._refused: str | None = None
@@ -93,6 +109,7 @@ class TrialBlock:
             self._stopwatch, self._timed, self._call_s, self._given, plan, self._graphs,
             idle=self._idle and launched, replays=self._idle and not launched,
             leads=() if launched else self._by_memory[:1],  # beside graphs of as much memory
+            lead=None if launched or self._lead.workload in self._calls else self._lead.made(self._workloads),
         )  # fmt: skip
         self._see_changes()
         return self._block

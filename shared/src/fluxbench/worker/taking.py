@@ -183,6 +183,7 @@ def looked_at(trial: Trial, request: Request, burst: Mapping[str, Any]) -> dict[
 
 def of_blocks(trial: Trial, request: Request) -> dict[int, Trial]:
     """Return by sustained block a trial at its workloads: the same one where the block is of all of them."""
+    trial.time_calls()
     found = {}
     for block, workloads in request.in_blocks(trial.calls).items():
         if len(workloads) == len(trial.calls):

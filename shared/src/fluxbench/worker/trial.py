@@ -32,12 +32,12 @@ from fluxbench.timing.rotation import Rotation
 from fluxbench.timing.rows import Row
 from fluxbench.timing.stopwatch import Stopwatch
 from fluxbench.variants._base import Variant
-from fluxbench.worker.block import TrialBlock
+from fluxbench.worker.block import LeadingCall, TrialBlock
 from fluxbench.worker.failures import Wrong
 from fluxbench.worker.prepared import PreparedWorkload, cheapest
 from fluxbench.worker.request import LAUNCHING_FROM
 from fluxbench.worker.returned import Returned
-from fluxbench.worker.rows import Rows, call_largest, take_memory, warm_s, warm_up
+from fluxbench.worker.rows import Rows, by_memory, call_largest, take_memory, warm_s, warm_up
 
 _NO_WORKLOAD = ""  # that of the control kernel
 _DRAWN = 256  # calls of a CPU's rounds whose contents are drawn before; then they come again
@@ -81,6 +81,7 @@ class Trial:
         self._call_s: dict[str, float] = {}
         self._launch_ms: dict[str, float] = {}  # of the host, for a call
         self._reference_s: dict[str, float] = {}
+        self._lead: LeadingCall | None = None  # of a trial at more workloads
 
     @property
     def largest(self) -> str:
@@ -88,13 +89,22 @@ class Trial:
         return max(self.calls, key=lambda name: self.workloads[name].workload.cost.min_flops)
 
     def at(self, workloads: Collection[str]) -> Trial:
-        """Return a new trial at some of the workloads, which knows how long their calls take."""
+        """Return a new trial at some of the workloads, which knows how long their calls take, and the least of all."""
         rest = (self.reference, self.reference_calls), self.workloads, self.control, self.stopwatch, self.plan, self.rng
         calls = {name: self.calls[name] for name in workloads}
         some = Trial(self.name, self.variant, calls, *rest, self.replays, self._known_rows)
         some._call_s = {name: self._call_s[name] for name in some.calls if name in self._call_s}
         some._launch_ms = {name: self._launch_ms[name] for name in some.calls if name in self._launch_ms}
+        some._lead = self.lead if self._call_s else None
         return some
+
+    @property
+    def lead(self) -> LeadingCall:
+        """The call that needs least memory, of those that are timed; of a part of a trial, the whole one's."""
+        if self._lead:
+            return self._lead
+        least = by_memory(self.calls, self.workloads)[0]
+        return LeadingCall(least, self.calls[least], self._call_s[least])
 
     def forget(self) -> None:
         """Forget rows and what calls returned, which hold memory; what is wrong stays."""
@@ -198,10 +208,10 @@ class Trial:
 
     def block(self) -> TrialBlock:
         """Return the sustained block of a GPU, which is still to be taken; where no call was timed one is now."""
-        self._time_calls()
+        self.time_calls()
         return TrialBlock(
             self.calls, self.workloads, self.returned, self.stopwatch, self.plan, self.rng,
-            self._call_s, self.replays,
+            self._call_s, self.replays, self.lead,
         )  # fmt: skip
 
     def _interleave(self) -> dict[str, Any]:
@@ -209,7 +219,7 @@ class Trial:
 
         The reference gets contents in slots of its own, and is judged in its own trial.
         """
-        self._time_calls()
+        self.time_calls()
         own = {
             workload: Rotation(
                 bound, self._contents[workload], self.workloads[workload].case, _DRAWN, self.rng,
@@ -231,7 +241,7 @@ class Trial:
             self.returned.watch(workload, given)
         return vars(block)
 
-    def _time_calls(self) -> None:
+    def time_calls(self) -> None:
         """Time a call at each workload where none was timed in burst."""
         for name, bound in self.calls.items() if not self._call_s else ():
             self._call_s[name] = warm_s(bound, self.workloads[name], self.stopwatch)
