@@ -55,6 +55,7 @@ class Sampled(Struct, frozen=True, kw_only=True):
         """Raise `ValueError` where lists are not of the samples, or none is ranked."""
         lists = [self.ranked, self.sm_clock_mhz, self.power_w, self.temperature_c, self.throttle_reasons]
         lists += [self.reference_ms] * (self.regime == BURST or bool(self.reference_ms))
+        lists += [self.began_s] * bool(self.began_s)
         if not self.samples_ms or (self.workload and any(len(one) != len(self.samples_ms) for one in lists)):
             raise ValueError(f"a series of {self.variant} must say as much of each sample, and have some")
         if self.workload and not any(self.ranked):
