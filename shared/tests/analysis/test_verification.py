@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -82,7 +84,10 @@ def in_blocks(event: dict[str, Any], turn_s: float | None = None) -> dict[str, A
     """Return an event with a block of each workload, one after the other; or with turns of so many seconds in one."""
     [block] = event["blocks"]
     if turn_s:
-        return event | {"blocks": [block | {"calls": {name: round(1e3 * turn_s) for name in block["calls"]}}]}
+        calls = {name: round(1e3 * turn_s) for name in block["calls"]}
+        lasts_s = 1.1 * turn_s * len(calls)
+        windows = [[place * lasts_s, (place + 1) * lasts_s] for place in range(len(block["windows"]))]
+        return event | {"blocks": [block | {"calls": calls, "windows": windows}]}
     lasts_s = block["windows"][-1][1] - block["windows"][0][0]
     blocks = [
         block
@@ -121,8 +126,32 @@ def test_lengths_with_blocks_of_their_own_or_long_turns_have_narrower_intervals_
         ]
         assert {of for of, _ in problems(tmp_path, lies)} == (set() if kind == "together" else {Kind.VALUE})
     assert halves["apart"] == halves["long"] < 0.75 * halves["together"]  # 3.2 degrees of freedom in place of two
+    mixed = [every[0], lies[1]]
+    assert problems(tmp_path, mixed) == [(Kind.VALUE, "apart")]  # all of a cell are by one estimator
     with pytest.raises(RecordError, match="apart must be of means, got a median"):
         msgspec.structs.replace(every[0].timings[BURST], apart=True)
+
+
+@pytest.mark.parametrize("edit", [{"began_s": 0.001}, {"calls_per_sample": 1000}, {"began_s": []}])
+def test_lengths_that_share_a_block_are_not_apart_by_an_edited_time(tmp_path: Path, edit: dict[str, Any]) -> None:
+    lengths = {TINY.name: 1.0, TINIER.name: 0.9}
+    events = [checked(REFERENCE, one) for one in lengths]
+    for process in range(3):
+        events += [READY, timed(REFERENCE, process, block_ms=(1.0 + 0.004 * process,) * 10, workloads=lengths)]
+    every = recorded(tmp_path, events, [REFERENCE], [TINY, TINIER])
+    path = tmp_path / "sdpa.samples.json.gz"
+    seen = json.loads(gzip.decompress(path.read_bytes()))
+    for one in seen["series"]:
+        if one["workload"] == TINIER.name and one["regime"] == SUSTAINED:
+            later = edit.get("began_s")
+            one |= {"began_s": [round(begin + later, 3) for begin in one["began_s"]]} if later else edit
+    write_gzip(path, json.dumps(seen))
+    if isinstance(edit.get("began_s"), float):
+        assert problems(tmp_path, every) == []  # they are one observation, as before
+    else:
+        files.write(tmp_path / "sdpa.jsonl", every)
+        kinds = {one.kind for one in verify([read(tmp_path / "sdpa.jsonl")])}
+        assert (Kind.DAMAGED in kinds) == ("calls_per_sample" in edit)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ CELL = Cell(notebook="flux", id="sdpa", study="flux", packages=("torch==2.13.0",
 Process = dict[str, Any]
 HONEST: Process = {}
 STEP: Process = {"replayed": True, "led": False, "wall_s": 0.04}  # of a model
-OURS = ("repeated", "processor", "wall_s", "launch_ms", "replayed", "led")  # what no helper makes
+OURS = ("repeated", "processor", "wall_s", "launch_ms", "replayed", "led", "lead_ms")  # what no helper makes
 
 
 def record(
@@ -42,8 +42,8 @@ def record(
             own["burst"]["launch_ms"] = {TINY.name: ours["launch_ms"]}
         if "replayed" in ours:
             own["blocks"][0] |= {"replayed": True, "launched_ms": {TINY.name: 10.0}}
-        if "led" in ours:
-            own["blocks"][0]["led"] = ours["led"]
+        for block in own.get("blocks", ()):
+            block |= {key: ours[key] for key in ("led", "lead_ms") if key in ours}
         if "wall_s" in ours:
             own["blocks"][0]["windows"] = [[begin, begin + ours["wall_s"]] for begin, _ in own["blocks"][0]["windows"]]
         seen += [READY, usual, own]
@@ -81,6 +81,14 @@ OF: dict[
     "windows": (ASIDE, {"wall_s": 0.14}, False, "0.6 s in calls of windows that lasted 0.96 s"),
     "threads": (THREADS, {"processor": (30.0, 0.1, 0.5)}, False, "took 31.1 ms before a call, 0.6 ms beside the"),
 }
+
+
+@pytest.mark.parametrize("led", [True, False])
+def test_what_is_before_a_window_is_no_work_aside(*, led: bool) -> None:
+    """A call of another length, or of models' steps some replays: of a step of 0.25 s one is timed in a second."""
+    given: Process = {"replayed": True, "led": led, "calls": 1, "wall_s": 0.02}
+    for lead_ms, status in ((10.0, Status.PASSED), (4.1, Status.PASSED), (3.9, Status.ERROR)):
+        assert record([{**given, "lead_ms": lead_ms}] * 3).status is status
 
 
 @pytest.mark.parametrize(

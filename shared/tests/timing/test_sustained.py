@@ -205,7 +205,8 @@ def test_a_device_that_stays_hot_is_measured_all_the_same(clock: Clock) -> None:
 def test_a_plan_can_be_carried_out_and_gives_longer_calls_fewer_rounds(kind: str, rounds: dict[float, int]) -> None:
     plan = Plan.on(torch.device(kind))
     assert {call_s: plan.rounds(call_s) for call_s in rounds} == rounds
-    assert (Plan.on(torch.device(kind), long=True).rounds(0.1) == 1) == (kind == "cuda")
+    long = Plan.on(torch.device(kind), long=True)
+    assert (long.rounds(0.1) == 1) == (long.lead_s == 0.3) == (kind == "cuda")
     counts = {call_s: plan.rounds_of(call_s, 12) for call_s in (0.002, 0.005, 0.03, 0.1)}
     assert counts == ({0.002: 12, 0.005: 5, 0.03: 3, 0.1: 3} if kind == "cuda" else counts)
     assert (Plan.on(torch.device(kind), alone=True).rounds_of(0.1, 12) == 1) == (kind == "cuda")
@@ -246,17 +247,18 @@ def test_long_calls_are_replayed_for_a_while_in_each_window_and_none_is_made_bef
     assert [len(one.kept) for one in given.values()] == [warm + len(taken.windows)] * 3
 
 
-def test_a_window_of_replays_begins_with_some_that_are_not_timed(clock: Clock) -> None:
+@pytest.mark.parametrize(("lead_s", "before"), [(0.07, 3), (0.001, 1)])
+def test_a_window_of_replays_begins_with_some_that_are_not_timed(clock: Clock, lead_s: float, before: int) -> None:
     """Before it the device waits for the host, and is faster or slower for a while."""
     seen: list[Any] = []
-    plan = dataclasses.replace(PLAN, replay_s=0.1, lead_s=0.05, warm_up_s=0.1, max_warm_up_s=0.1)
-    seconds = itertools.chain([0.02], itertools.cycle([0.5] * 3 + [0.02] * 5))  # one turn is warm-up
+    plan = dataclasses.replace(PLAN, replay_s=0.1, lead_s=lead_s, warm_up_s=0.1, max_warm_up_s=0.1)
+    seconds = itertools.chain([0.02], itertools.cycle([0.5] * before + [0.02] * 5))  # one turn is warm-up
     launches = {"short": clock.call(seconds, seen), "long": clock.call(0.1)}
     given = {name: InTurn(name) for name in launches}
     taken = sustain(LikeAGPU(), launches, {"short": 0.02, "long": 0.1}, given, plan, launches, replays=True)
     assert taken.samples_ms["short"] == pytest.approx([20.0] * len(taken.windows))
-    assert taken.lead_ms == pytest.approx(60.0)
-    assert seen[:9] == [["short"], *[()] * 3, *[["short"]] * 5]
+    assert taken.lead_ms == pytest.approx(20.0 * before)
+    assert seen[: 6 + before] == [["short"], *[()] * before, *[["short"]] * 5]
     assert not taken.led
 
 

@@ -12,11 +12,11 @@ from fakes import TINIER, TINY
 from successions import graphs, like_a_gpu, measured
 from workers import failures, honest, register, trials, variant
 
-from fluxbench.bench.events import Failed
+from fluxbench.bench.events import Failed, Lacked
 from fluxbench.operations.protocol import Attention
 from fluxbench.operations.shapes import AttentionCall
 from fluxbench.records.status import Status
-from fluxbench.worker import block
+from fluxbench.worker import block, rows, trial
 from fluxbench.worker.block import TrialBlock
 from fluxbench.worker.request import Request
 
@@ -118,6 +118,65 @@ def test_before_windows_of_long_calls_is_one_of_the_least_memory(
     windows = len(longer.windows)
     assert lengths.count(least) in (windows, windows + 1)  # one more may have been in the queue
     assert set(lengths) == {own, least}
+
+
+def test_what_a_kernel_changes_in_the_call_before_a_window_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_graphs = False
+    take = TrialBlock.take
+
+    def noting(self: TrialBlock, *given: Any) -> Any:
+        nonlocal in_graphs
+        in_graphs = list(self._calls) == ["tiny"]
+        try:
+            return take(self, *given)
+        finally:
+            in_graphs = False
+
+    def spoils(call: AttentionCall) -> Attention:
+        attend = honest(call)
+
+        def attention(*qkv: torch.Tensor) -> torch.Tensor:
+            out = attend(*qkv)
+            if in_graphs and call.seq_len_q == TINIER.shape["seq_len_q"]:
+                qkv[0].zero_()
+            return out
+
+        return attention
+
+    monkeypatch.setattr(TrialBlock, "take", noting)
+    events = measured(monkeypatch, loads={"one": spoils})
+    failed = {(event.variant, event.workload, event.status) for event in events if isinstance(event, Failed)}
+    assert failed == {("one", "tiny", Status.INCORRECT)}
+
+
+def test_a_reference_without_burst_samples_has_the_same_call_before_its_windows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    events = measured(monkeypatch, variants=("one",))
+    [reference] = [one for one in trials(events) if one.variant == "torch_math"]
+    assert reference.burst is None
+    assert [block.lead_ms is None for block in reference.blocks] == [True, False]
+
+
+@pytest.mark.parametrize("fullgraph", [True, False])
+def test_memory_that_is_out_while_calls_are_timed_costs_a_workload(
+    monkeypatch: pytest.MonkeyPatch, *, fullgraph: bool
+) -> None:
+    """Of a reference without burst samples calls are timed first: what is known then may be of some workloads alone."""
+    real, asked = rows.warm_s, []
+
+    def lacking(bound: Any, prepared: Any, stopwatch: Any) -> float:
+        asked.append(prepared.workload.name)
+        if prepared.workload.name == "tiny":
+            raise torch.OutOfMemoryError("out of memory")
+        return real(bound, prepared, stopwatch)
+
+    monkeypatch.setattr(trial, "warm_s", lacking)
+    register(monkeypatch, variant("last", honest, compiles=True, fullgraph=fullgraph))
+    events = measured(monkeypatch, variants=("last",))
+    assert "tiny" in asked
+    assert {event.status for event in events if isinstance(event, Failed)} <= {Status.OUT_OF_MEMORY}
+    assert any(isinstance(event, Failed | Lacked) for event in events)
 
 
 @pytest.mark.parametrize("fullgraph", [True, False])

@@ -152,17 +152,17 @@ def _spins_s(block: BlockSamples) -> float:
 
 
 def _in_calls_s(block: BlockSamples, on_gpu: bool) -> Iterator[float]:
-    """Yield the seconds of each window's calls: the timed ones, and on a GPU the one before them.
+    """Yield the seconds of each window's calls: the timed ones, and on a GPU what is before them.
 
-    That is at each workload in turn, and before graphs always at one, of the least memory: the shortest at most, or one
-    of another block.
+    That is a call at each workload in turn, and before graphs always at one, of the least memory: the shortest at most,
+    or one of another block; or replays of the first graph.
     """
     samples, counts = block.samples_ms, block.calls
     for index, in_turn in zip(range(len(block.windows)), cycle(samples), strict=False):
-        timed_ms = sum(counts[workload] * samples[workload][index] for workload in samples)
-        own_ms = min(its[index] for its in samples.values()) if block.replayed else samples[in_turn][index]
-        first_ms = own_ms if block.lead_ms is None else block.lead_ms
-        yield (timed_ms + (on_gpu and block.led) * first_ms) / 1e3
+        first_ms = block.lead_ms or 0.0
+        if on_gpu and block.led and block.lead_ms is None:
+            first_ms = min(its[index] for its in samples.values()) if block.replayed else samples[in_turn][index]
+        yield (sum(counts[workload] * samples[workload][index] for workload in samples) + first_ms) / 1e3
 
 
 def _threads(each: ProcessSeries, collected: Collected, workload: str) -> _Found:

@@ -166,7 +166,7 @@ class BlockSamples(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     settled: bool
     ahead_ms: NotNegative
     led: bool = True  # a call before each window of a GPU is not timed
-    lead_ms: Positive | None = None  # how long what is before each takes, where that is not one of its own calls
+    lead_ms: Positive | None = None  # of what is before each: of another workload, or replays of the first graph
     stalled: dict[str, list[int]] = {}  # windows in which the host was late, by workload
     replayed: bool = False  # as CUDA graphs, each of the calls of a window
     refused: str | None = None  # why not, where a capture failed

@@ -6,6 +6,7 @@ Intervals are from all variants of the cell at workloads of the same operation.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -164,7 +165,8 @@ def _launches(processes: Sequence[Series]) -> bool:
 class _Loaded:
     """The sustained samples of one variant at one workload, by process, with the reference's beside them."""
 
-    unit: Hashable  # what it was measured in: its block with others, or windows that are a block by themselves
+    windows: tuple[float, float]  # when the first and the last of the first process's block began
+    turn_ms: float  # of its calls in a window there
     reference: str
     series: Sequence[Series]
     own: Sequence[tuple[float, ...]]
@@ -186,22 +188,14 @@ def _loaded(taken: Mapping[str, Sequence[ProcessSeries]]) -> dict[str, _Loaded]:
             for each, (_, anchor) in zip(its, blocks, strict=True)
         ]
         found[name] = _Loaded(
-            unit=_unit(name, blocks[0][0]),
+            windows=(min(begins := [begin for begin, _ in blocks[0][0].spans]), max(begins)),
+            turn_ms=blocks[0][0].calls * median(blocks[0][0].ranked()),
             reference=reference,
             series=[block for block, _ in blocks],
             own=[_rounded(block.ranked()) for block, _ in blocks],
             anchors=anchors,
         )
     return found
-
-
-def _unit(workload: str, block: Series) -> Hashable:
-    """Return what is equal of workloads whose calls take turns in a block: when it began.
-
-    Where a turn lasts for a period of the power limit or nearly, as those of models' steps, it has a clock of its own.
-    """
-    began, _ = block.spans[0]
-    return (began, workload if block.calls * block.samples_ms[0] >= _PERIOD_MS else "")
 
 
 def _sustained(
@@ -235,7 +229,19 @@ def _sustained(
 
 
 def _units(every: Iterable[Mapping[str, _Loaded]]) -> list[list[Hashable]]:
-    return [[one.unit for one in taken.values()] for taken in every]
+    """Return by variant what is equal of workloads whose windows take turns.
+
+    Where a turn lasts for a period of the power limit or nearly, as those of models' steps, it has a clock of its own.
+    """
+    found = []
+    for taken in every:
+        blocks, block, until = dict[str, Hashable](), 0, -math.inf
+        for name, one in sorted(taken.items(), key=lambda pair: pair[1].windows):
+            block += one.windows[0] > until
+            blocks[name] = block, name if one.turn_ms >= _PERIOD_MS else ""
+            until = max(until, one.windows[1])
+        found.append([blocks[name] for name in taken])
+    return found
 
 
 def _rounded(samples_ms: Sequence[float]) -> tuple[float, ...]:

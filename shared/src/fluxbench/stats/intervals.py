@@ -28,8 +28,9 @@ from fluxbench.stats.student import critical
 from fluxbench.stats.variances import Variance
 
 _AT_ONCE = 64  # of several samples, whose draws fit in a cache
-# Of the variances of workloads that were measured apart: their deviations correlate by one half at most. By 0.09 and
-# 0.25 on two pages of an H200 whose lengths have blocks of their own, by 0.11 in the steps of models (2026-11-29, 30).
+# The correlation between the variances of workloads that were measured apart, if their deviations correlate by 1/2.
+# These do by 0.09 and 0.25 on two pages of an H200 whose lengths have blocks of their own, and by 0.11 in the steps of
+# models (2026-11-29 and 30).
 _OF_UNITS = 1 / 4
 CONFIDENCE = 0.95
 Samples = Sequence[Sequence[float]]  # one inner sequence a process
@@ -53,11 +54,11 @@ def means(several: Sequence[Sequence[Samples]], units: Sequence[Sequence[Hashabl
     the mean over its workloads. Those of one unit correlate by 0.4 to 0.9, and so count once. `units` says by variant
     what each workload was measured in; n units have n / (1 + (n - 1) / 4) times the degrees of freedom of one. Without
     them all workloads are of one, as in records before 2026-11-30. A workload whose own variance is over ten times the
-    median of its variant's (with `units`: as `variances.far_out` has it by degrees of freedom) keeps it and widens no
-    other: of a step that the host launches beside one that the device computes for longer. A variant whose B is larger
-    has P + max(0, B - P) with Satterthwaite's degrees of freedom (`variances.at_least`): one that is tuned anew in each
-    process has the interval of Student's t over its own means. The more variants are given, the reference included, the
-    better P is known. Coverage by simulation: `benchmarks/coverage.py`.
+    median of its variant's (`variances.alike`) keeps it and widens no other: of a step that the host launches beside
+    one that the device computes for longer. A variant whose own variance B is larger has P + max(0, B - P) with
+    Satterthwaite's degrees of freedom (`variances.at_least`): one that is tuned anew in each process has the interval
+    of Student's t over its own means. The more variants are given, the reference included, the better P is known.
+    Coverage by simulation: `benchmarks/coverage.py`.
 
     Where no variant has two processes, nothing is known of P: the intervals are of the samples alone. Raises
     `ValueError` where there is no process, a process has no sample or a sample is not positive.
@@ -142,7 +143,7 @@ def _between(by_workload: Sequence[Sequence[float]], units: Sequence[Hashable]) 
     That of a workload is the mean, or its own where it is far beyond the others, which is not in the mean.
     """
     own = [variances.of(logs) for logs in by_workload]
-    far = variances.far_out(own, by_df=bool(units))
+    far = variances.far_out(own)
     kept: dict[Hashable, list[Variance]] = {}
     for unit, one, is_far in zip(units or [None] * len(own), own, far, strict=True):
         if one.df and not is_far:

@@ -9,7 +9,6 @@ from statistics import median
 
 MEDIAN_OF_MANY = math.pi / 2  # the variance of a median over that of the mean, of three normal values or more at most
 APART = 10  # times the median of all, beyond which a variance is one of its own
-_APART_OF_TWO = 24  # likewise, of a variance of two values
 
 
 @dataclass(frozen=True)
@@ -64,18 +63,15 @@ def alike(several: Sequence[Variance]) -> list[Variance]:
     """Return the variances that are known, without those over ten times their median.
 
     A variance of two degrees of freedom is that far above the median of its kind in one of a thousand cases, so nothing
-    corrects a mean for those that are left out. One of a single degree is so in three of a hundred, see `far_out`.
+    corrects a mean for those that are left out. One of a single degree is so in three of a hundred.
     """
     return [one for one, is_far in zip(several, far_out(several), strict=True) if one.df and not is_far]
 
 
-def far_out(several: Sequence[Variance], *, by_df: bool = False) -> list[bool]:
-    """Return of each variance whether it is over ten times the median of those that are known.
-
-    `by_df`: one of less than two degrees of freedom over 24 times, as far as another is in one of a thousand cases.
-    """
-    middle = median([one.value for one in several if one.df] or [0.0])
-    return [one.value > (_APART_OF_TWO if by_df and one.df < 2 else APART) * middle for one in several]
+def far_out(several: Sequence[Variance]) -> list[bool]:
+    """Return of each variance whether it is over ten times the median of those that are known."""
+    most = APART * median([one.value for one in several if one.df] or [0.0])
+    return [one.value > most for one in several]
 
 
 def at_least(common: Variance, own: Variance) -> Variance:

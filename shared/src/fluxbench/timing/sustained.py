@@ -43,7 +43,7 @@ class Block:
     # where long calls are replayed, and it was busy for nearly one of the last workload or longer.
     ahead_ms: float
     led: bool = True  # a call that is not timed is before each window; of a CPU it tells nothing
-    lead_ms: float | None = None  # how long what is before each takes, where that is not one of its own calls
+    lead_ms: float | None = None  # of what is before each: of another workload, or replays of the first graph
     stalled: Mapping[str, list[int]] = field(default_factory=dict)  # by workload, windows in which the host was late
     reference_ms: Mapping[str, list[float]] = field(default_factory=dict)  # of the same windows, where it was beside
 
@@ -200,8 +200,8 @@ def _warmed(
 
 
 def _leading(workload: str, launch: Launch, replay_s: Mapping[str, float], plan: Plan) -> Lead | None:
-    """Return the replays of the first graph that begin a window: the device has waited for the host just before."""
-    count = math.ceil(plan.lead_s / replay_s[workload])
+    """Return the replays of the first graph before a window, one at least: the device has just waited for the host."""
+    count = max(1, int(plan.lead_s / replay_s[workload])) if plan.lead_s else 0
 
     def replay() -> None:
         for _ in range(count):

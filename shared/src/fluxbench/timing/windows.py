@@ -32,7 +32,7 @@ class Given(Protocol):
 
 
 class Lead(NamedTuple):
-    """What is before each window and not timed: not one of the block's own calls; it takes so many ms."""
+    """What is before each window and not timed: a call of another workload, or replays; it takes so many ms."""
 
     call: Callable[[], Any]
     ms: float

@@ -36,7 +36,8 @@ class LeadingCall(NamedTuple):
 
     def made(self, workloads: Mapping[str, PreparedWorkload]) -> Lead:
         """Return it with inputs of its own workload."""
-        inputs = self.bound.prepared(workloads[self.workload].contents.inputs)
+        contents = workloads[self.workload].contents
+        inputs = self.bound.prepared(contents.put(contents.pool[0]))
         return Lead(functools.partial(self.bound.call, inputs), 1e3 * self.seconds)
 
 
@@ -111,6 +112,8 @@ class TrialBlock:
             leads=() if launched else self._by_memory[:1],  # beside graphs of as much memory
             lead=None if launched or self._lead.workload in self._calls else self._lead.made(self._workloads),
         )  # fmt: skip
+        if self._block.lead_ms is not None and not self._idle:
+            self._returned.see_change(next(iter(self._calls)), self._workloads[self._lead.workload].contents)
         self._see_changes()
         return self._block
 

@@ -44,7 +44,11 @@ class Returned:
             self._sampled[workload].append(Sampled.of(outputs, content, self._cases[workload]))
         else:
             self._whole.setdefault(workload, []).append((copies(outputs), content))
-        if changed := changed_inputs(contents.inputs, content):
+        self.see_change(workload, contents)
+
+    def see_change(self, workload: str, contents: Contents) -> None:
+        """Note what the kernel changed of what a single call got, which may be of another workload."""
+        if changed := changed_inputs(contents.inputs, contents.present):
             self._changed[workload] = changed
 
     def has_whole(self, workload: str) -> bool:

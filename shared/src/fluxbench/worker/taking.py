@@ -183,15 +183,17 @@ def looked_at(trial: Trial, request: Request, burst: Mapping[str, Any]) -> dict[
 
 def of_blocks(trial: Trial, request: Request) -> dict[int, Trial]:
     """Return by sustained block a trial at its workloads: the same one where the block is of all of them."""
-    trial.time_calls()
     found = {}
-    for block, workloads in request.in_blocks(trial.calls).items():
+    in_blocks = request.in_blocks(trial.calls)
+    trial.time_calls([name for workloads in in_blocks.values() for name in workloads])
+    for block, workloads in in_blocks.items():
         if len(workloads) == len(trial.calls):
             if trial.replays is None:  # of more workloads it was not decided
                 trial.replays = request.replays_at(trial.name, workloads)
             return {block: trial}
         found[block] = trial.at(workloads)
         found[block].replays = request.replays_at(trial.name, workloads)
+        found[block].leading = trial.least()
     return found
 
 

@@ -81,7 +81,7 @@ class Trial:
         self._call_s: dict[str, float] = {}
         self._launch_ms: dict[str, float] = {}  # of the host, for a call
         self._reference_s: dict[str, float] = {}
-        self._lead: LeadingCall | None = None  # of a trial at more workloads
+        self.leading: LeadingCall | None = None  # of a trial at more workloads
 
     @property
     def largest(self) -> str:
@@ -89,22 +89,18 @@ class Trial:
         return max(self.calls, key=lambda name: self.workloads[name].workload.cost.min_flops)
 
     def at(self, workloads: Collection[str]) -> Trial:
-        """Return a new trial at some of the workloads, which knows how long their calls take, and the least of all."""
+        """Return a new trial at some of the workloads, which knows how long their calls take."""
         rest = (self.reference, self.reference_calls), self.workloads, self.control, self.stopwatch, self.plan, self.rng
         calls = {name: self.calls[name] for name in workloads}
         some = Trial(self.name, self.variant, calls, *rest, self.replays, self._known_rows)
         some._call_s = {name: self._call_s[name] for name in some.calls if name in self._call_s}
         some._launch_ms = {name: self._launch_ms[name] for name in some.calls if name in self._launch_ms}
-        some._lead = self.lead if self._call_s else None
         return some
 
-    @property
-    def lead(self) -> LeadingCall:
-        """The call that needs least memory, of those that are timed; of a part of a trial, the whole one's."""
-        if self._lead:
-            return self._lead
-        least = by_memory(self.calls, self.workloads)[0]
-        return LeadingCall(least, self.calls[least], self._call_s[least])
+    def least(self) -> LeadingCall:
+        """Return the call that needs least memory, of those of which it is known how long they take."""
+        workload = by_memory(self._call_s, self.workloads)[0]
+        return LeadingCall(workload, self.calls[workload], self._call_s[workload])
 
     def forget(self) -> None:
         """Forget rows and what calls returned, which hold memory; what is wrong stays."""
@@ -211,7 +207,7 @@ class Trial:
         self.time_calls()
         return TrialBlock(
             self.calls, self.workloads, self.returned, self.stopwatch, self.plan, self.rng,
-            self._call_s, self.replays, self.lead,
+            self._call_s, self.replays, self.leading or self.least(),
         )  # fmt: skip
 
     def _interleave(self) -> dict[str, Any]:
@@ -241,10 +237,12 @@ class Trial:
             self.returned.watch(workload, given)
         return vars(block)
 
-    def time_calls(self) -> None:
-        """Time a call at each workload where none was timed in burst."""
-        for name, bound in self.calls.items() if not self._call_s else ():
-            self._call_s[name] = warm_s(bound, self.workloads[name], self.stopwatch)
+    def time_calls(self, some: Collection[str] | None = None) -> None:
+        """Time a call at each workload, or at some, where none was timed in burst."""
+        names = self.calls if some is None else some
+        self._call_s = self._call_s or {
+            name: warm_s(self.calls[name], self.workloads[name], self.stopwatch) for name in names
+        }
 
     def repeat(self) -> dict[str, float]:
         """Return, by workload, a call on repeated inputs over one on new ones; none of a CPU or of mere launching."""

@@ -22,6 +22,7 @@ T = TypeVar("T")
 CONTROL = ("control_kernel", "sentinel")  # the second of schema 1
 _SAMPLES = (".samples.json.gz", ".samples.json")
 _RATES = ("rates.json", "ceilings.json")
+_LASTED = 0.9  # of the time of its calls, that a window must have lasted at least
 
 
 class Sampled(Struct, frozen=True, kw_only=True):
@@ -60,6 +61,16 @@ class Sampled(Struct, frozen=True, kw_only=True):
             raise ValueError(f"a series of {self.variant} must say as much of each sample, and have some")
         if self.workload and not any(self.ranked):
             raise ValueError(f"a series of {self.variant} must have a sample that is ranked")
+        if not self._has_time:
+            raise ValueError(f"the windows of {self.variant} must last as long as their calls")
+
+    @property
+    def _has_time(self) -> bool:
+        """Whether windows of a GPU, all but the last, lasted about as long as their calls or longer."""
+        if self.regime == BURST or self.reference_ms or not self.began_s or not self.workload:
+            return True
+        in_calls_s = self.calls_per_sample * sum(self.samples_ms[:-1]) / 1e3
+        return max(self.began_s) - min(self.began_s) >= _LASTED * in_calls_s
 
     @property
     def warm_up(self) -> int:

@@ -48,12 +48,13 @@ def _of_cell(cell: Cell) -> Iterator[Problem]:
         yield _whose(finding(Kind.NO_SAMPLES), cell)
     elif rebuilt is not None:
         yield from (_whose(one, cell) for one in _unrecorded(cell, rebuilt))
+    apart = any(timing.apart for record in passed for timing in record.timings.values())  # alike in all of a cell
     timings = {
         record.variant: rebuilt.timings(
             record.variant,
             record.method_version,
             winsorized=any(timing.winsorized for timing in record.timings.values()),
-            apart=any(timing.apart for timing in record.timings.values()),
+            apart=apart,
         )
         for record in {record.variant: record for record in passed}.values()
         if rebuilt is not None
