@@ -115,6 +115,24 @@ def timed(
     return event
 
 
+def in_blocks(event: dict[str, Any], turn_s: float | None = None) -> dict[str, Any]:
+    """Return an event with a block of each workload, one after the other; or with turns of so many seconds in one."""
+    [block] = event["blocks"]
+    if turn_s:
+        calls = {name: round(1e3 * turn_s) for name in block["calls"]}
+        lasts_s = 1.1 * turn_s * len(calls)
+        windows = [[place * lasts_s, (place + 1) * lasts_s] for place in range(len(block["windows"]))]
+        return event | {"blocks": [block | {"calls": calls, "windows": windows}]}
+    lasts_s = block["windows"][-1][1] - block["windows"][0][0]
+    blocks = [
+        block
+        | {key: {name: block[key][name]} for key in ("samples_ms", "calls")}
+        | {"windows": [[begin + place * lasts_s, end + place * lasts_s] for begin, end in block["windows"]]}
+        for place, name in enumerate(block["samples_ms"])
+    ]
+    return event | {"blocks": blocks}
+
+
 def parsed(event: Mapping[str, Any]) -> Event:
     """Return an event as it is read from a line of a worker."""
     return events.parse(json.dumps(event))

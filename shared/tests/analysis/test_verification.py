@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from fakes import GPU, TINIER, TINY, tokens
-from sample_events import READY, REFERENCE, checked, collected, profiled, timed
+from sample_events import READY, REFERENCE, checked, collected, in_blocks, profiled, timed
 from sample_records import errors, record
 
 from fluxbench.analysis.verification import times
@@ -78,24 +78,6 @@ def test_sustained_intervals_follow_from_the_samples_of_the_whole_cell(tmp_path:
         assert problems(tmp_path, [reference, lie]) == [(Kind.VALUE, "ci95_ms")]
         older = msgspec.structs.replace(lie, method_version=7)  # whose estimator is gone
         assert problems(tmp_path, [reference, older]) == []
-
-
-def in_blocks(event: dict[str, Any], turn_s: float | None = None) -> dict[str, Any]:
-    """Return an event with a block of each workload, one after the other; or with turns of so many seconds in one."""
-    [block] = event["blocks"]
-    if turn_s:
-        calls = {name: round(1e3 * turn_s) for name in block["calls"]}
-        lasts_s = 1.1 * turn_s * len(calls)
-        windows = [[place * lasts_s, (place + 1) * lasts_s] for place in range(len(block["windows"]))]
-        return event | {"blocks": [block | {"calls": calls, "windows": windows}]}
-    lasts_s = block["windows"][-1][1] - block["windows"][0][0]
-    blocks = [
-        block
-        | {key: {name: block[key][name]} for key in ("samples_ms", "calls")}
-        | {"windows": [[begin + place * lasts_s, end + place * lasts_s] for begin, end in block["windows"]]}
-        for place, name in enumerate(block["samples_ms"])
-    ]
-    return event | {"blocks": blocks}
 
 
 def test_lengths_with_blocks_of_their_own_or_long_turns_have_narrower_intervals_and_a_record_says_so(

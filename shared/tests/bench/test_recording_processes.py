@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fakes import CPU, GPU, TINIER, TINY, tokens
 from recorded import CELL, PROCESS_S, of_process, record, regimes, seen
-from sample_events import READY, REFERENCE, checked, parsed, timed
+from sample_events import READY, REFERENCE, checked, in_blocks, parsed, timed
 
 from fluxbench.bench import recording, timings
 from fluxbench.bench.recording import Context
@@ -129,6 +129,24 @@ def test_how_well_sustained_means_are_known_can_be_asked_while_a_cell_is_measure
     assert then.half == pytest.approx((made.ci95_ms[1] - made.ci95_ms[0]) / 2 / made.median_ms)
     assert (then.enough, made.converged) == (False, False)
     assert [sustained_within(ratio) for ratio in (0.5, 1.05, 1.06)] == [0.005, 0.005, 0.015]
+
+
+def test_lengths_that_were_measured_apart_tell_more_of_times_and_of_ratios() -> None:
+    context = Context(cell=CELL, device=GPU, processes=3, fingerprint={}, measured_at="", powers={})
+    lengths, halves = {"tiny": 1.0, "tinier": 0.9}, []
+    for change in (lambda event: event, in_blocks):
+        of = seen(
+            change(timed(name, process, began=PROCESS_S * process + 10 * place, workloads=lengths, block_ms=(ms,) * 10))
+            for process, gap in enumerate((0.0, 0.02, 0.01))
+            for place, (name, ms) in enumerate({REFERENCE: 1 - gap, "torch_math": 1 + gap}.items())
+        )
+        for workload in (TINY, TINIER):
+            of.add(parsed(checked("torch_math", workload.name)))
+        made = [regimes(one)[1] for one in recording.of_cell(of, ["torch_math"], [TINY, TINIER], context)]
+        width = timings.widths(of, lengths)["torch_math"]["tinier"].half
+        halves.append((width, *(one.ratio_ci95[1] - one.ratio_ci95[0] for one in made)))
+    together, apart = halves
+    assert all(one < 0.9 * other for one, other in zip(apart, together, strict=True))
 
 
 @pytest.mark.parametrize(
