@@ -80,7 +80,7 @@ def test_every_variant_has_a_record_that_says_what_it_is_of(
     assert {key: record.status for key, record in records.items()} == {
         **{(name, x): Status.PASSED for name in MEASURED for x in (33, 1024)},
         **{(name, x): Status.UNSUPPORTED for name in ("torch_cudnn", "torch_math_compile_d") for x in (33, 1024)},
-    }
+    }, {key: record.reason for key, record in records.items()}
     record = records["torch_math", 33]
     assert (record.notebook, record.cell, record.kernel) == ("outside", "norms", "torch_math")
     assert record.workload == row_norms.WORKLOADS[0]

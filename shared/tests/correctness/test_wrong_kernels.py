@@ -49,7 +49,9 @@ EVEN = tokens("even", 192, heads=16)
 STRIDES = ("strides_of_q", "q_as_if_contiguous", "heads_as_if_contiguous", "reads_beyond")
 ONLY_AT_EVEN = ("int8_in_some_heads", "tail_dropped", "one_batch_entry", *STRIDES)  # else more of it shows
 LONGEST = tokens("longest", 1600, heads=4)
-LONGER = tokens("longer", 900, heads=4)  # 5 ms and more on any CPU, and far longer than it takes to look at its inputs
+LONGER = tokens(
+    "longer", 1300, heads=4
+)  # 10 ms and more on any CPU, and far longer than it takes to look at its inputs
 BACKWARD = tokens("backward", 123, "attention_backward")
 OF_BOTH = {name: tokens("grouped", 123, name, heads=4, kv_heads=2, causal=True) for name in OPERATIONS}
 OVER_BUDGET = r"relative L2 error .* is over the budget"

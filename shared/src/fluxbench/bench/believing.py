@@ -32,7 +32,9 @@ _SUSTAINED_FROM = 0.8
 _LAUNCHED_FROM = 0.6
 _GPU_FROM_MS = 0.1  # of two calls that are shorter, one is by chance 5% shorter than the other, too
 _CPU_SUSTAINED_FROM = 0.25  # other programs take their part of one regime and not of the other
-_CPU_FROM_MS = 5.0  # a shorter call on a CPU tells nothing by it: other programs take whole milliseconds from it
+# A shorter call on a CPU tells nothing by it, as other programs take whole milliseconds from it: one of 0.05 ms took 6
+# in each of two processes, beside three programs on 2 cores (2026-11-30).
+_CPU_FROM_MS = 10.0
 _BUSY_FROM = 0.7  # of the wall time of sustained windows in calls: 0.84 to 0.99 on the published H200 page
 _SPIN_S = 0.02  # after a call, of OpenMP's threads: 10 ms on 2 cores (2026-11-30), up to 19 on a busy machine
 _NAME = 80  # characters of a kernel's name in a sentence
