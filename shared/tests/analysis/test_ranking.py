@@ -134,6 +134,32 @@ def test_a_reference_that_is_unsteady_by_itself_is_no_device_that_drifts() -> No
     assert found.value == pytest.approx(1.02, abs=1e-3)
 
 
+@pytest.mark.parametrize("over_reference", [False, True])
+def test_what_differs_between_cells_as_the_reference_does_is_no_rank(*, over_reference: bool) -> None:
+    """One kernel is in two cells, and as fast in both: the device drifts, or a process holds other kernels."""
+
+    def measured(name: str, cell: str, ms: float, reference_ms: float) -> Record:
+        by = (0.99, 1.0, 1.01) if over_reference else (0.9995, 1.0, 1.0005)
+        beside = [(reference_ms * one,) for one in (by if over_reference else (0.995, 1.0, 1.005))]
+        return changed(timed(name, *(ms * one for one in by), reference_ms=beside), cell=cell)
+
+    def ranks(*drift: float) -> list[tuple[str, int | None, bool]]:
+        others = [measured(f"v{place}", f"other{place}", 2.0, of) for place, of in enumerate(drift)]
+        first = [measured("same", "first", 1.005, 1.0), measured("one", "first", 1.0, 1.0)]
+        return short(places(*first, measured("twin", "second", 1.005, drift[0]), *others))[:3]
+
+    assert ranks(1.0, 1.0, 1.0) == [("one", 1, False), ("same", 2, True), ("twin", 2, True)]
+    told = ranks(1.02, 0.985, 1.012)
+    assert ("twin", 1, True) in told
+    assert ("one", 1, True) in told
+    assert ("same", 2, True) in told  # within a cell it is still slower
+    assert ranks(1.0, 1.0, 1.3) == [
+        ("one", 1, False),
+        ("same", 2, True),
+        ("twin", 2, True),
+    ]  # the reference of one cell
+
+
 def test_a_single_process_is_as_many_values_as_samples() -> None:
     alone = [changed(record(name), timings={BURST: msgspec.structs.replace(
         record(name, burst_ms=ms).timings[BURST], samples_ms=((ms, 1.01 * ms, 0.99 * ms),))})

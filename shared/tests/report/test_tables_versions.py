@@ -47,7 +47,7 @@ def test_each_version_has_its_rate_its_share_and_the_guide_s_figure() -> None:
     assert cells(table, "torch_math")["ms"] == "OUT_OF_MEMORY"
     assert cells(table, "torch_math")["guide ms"].startswith("151.4")
     assert "FlashAttention-1: not measured. Its last release" in words(blocks)
-    assert "The audit finds nothing wrong with the guide's times" in words(blocks)
+    assert "The audit finds nothing wrong with these times of the guide" in words(blocks)
     assert rows_of(table_of(blocks, "512 tokens"))[0][0] == "flash_attn_2"
     csv = versions.rows(found)
     line = dict(zip(csv[0], next(each for each in csv if each[0] == "flash_attn_3"), strict=True))

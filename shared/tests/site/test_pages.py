@@ -106,6 +106,13 @@ def test_a_card_names_a_library_that_the_verdict_is_without(tmp_path: Path) -> N
     assert "relative error. xFormers has no time here: xFormers was built for another torch." in index.text
 
 
+def test_a_card_says_what_there_was_no_time_to_measure(tmp_path: Path) -> None:
+    late = record("te_flash", status=Status.TIMEOUT, reason="the build's time was up before it was measured")
+    write(tmp_path, "h200", *several(), late)
+    index, _ = drawn(tmp_path)
+    assert "There was no time to measure 1 of 9 rows: Transformer Engine (FA2) at flux1-1024px." in index.text
+
+
 def test_a_card_names_the_groups_of_a_notebook_with_what_they_time_and_shows_the_largest_head_dim(
     tmp_path: Path,
 ) -> None:

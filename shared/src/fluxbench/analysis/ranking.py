@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, median, variance
 
 from fluxbench.analysis.groups import Group, timing_of
@@ -22,10 +22,13 @@ from fluxbench.stats import ordering, paired
 from fluxbench.stats.intervals import Estimate, Samples, quotients
 from fluxbench.stats.ordering import Level
 from fluxbench.stats.significance import Effect
+from fluxbench.stats.variances import Variance
 
 CLASSES = tuple(precision.CLASSES)  # in the order of pages
 UNCERTAIN_FROM = 1.25  # times the value, to which an interval reaches that says too little for a rank or a range
 _DRIFTED = 2.5  # times the variance of the reference's means that its processes explain: so far cells differ by chance
+_CELLS = 3  # in which a reference was measured, that tell how far cells differ
+_OF_MAD = 1.4826  # times the median absolute deviation: the standard deviation of normal values
 _OWN = 3.0  # times the variance of times, that of ratios: twice where the reference scatters as they do, independently
 
 
@@ -140,7 +143,33 @@ def ranked(group: Group, workload: Workload, precision_class: str) -> list[Ranke
 def _levels(records: Sequence[Record]) -> list[Level]:
     """Return each record's level: from sustained rounds beside the reference where all have these, as on a CPU."""
     pairs = [pair for record in records if (pair := _rounds(record))]
-    return paired.levels(pairs) if len(pairs) == len(records) else _by_process(records)
+    if len(pairs) == len(records):
+        return paired.levels(pairs)
+    apart = _between_cells(records)
+    return [
+        level if level is ordering.REFERENCE else replace(level, place=record.cell, apart=apart)
+        for record, level in zip(records, _by_process(records), strict=True)
+    ]
+
+
+def _between_cells(records: Sequence[Record]) -> Variance:
+    """Return by how much the logarithm of a time, or of a ratio, differs between cells beyond its processes.
+
+    As the reference's times do, of three cells or more: the device drifts, and a kernel has its own times in a process
+    that holds others. The spread of their means by the median absolute deviation, since in one cell the reference may
+    be what is unsteady, less what the reference's processes explain. It counts whole although ratios hold a part of it.
+    """
+    cells = {
+        record.cell: logs
+        for record in records
+        if len(logs := _logs(record, timing_of(record).reference_ms, alone=False)) > 1
+    }
+    if len(cells) < _CELLS:
+        return ordering.NONE
+    means = [fmean(logs) for logs in cells.values()]
+    spread = _OF_MAD * median(abs(mean - median(means)) for mean in means)
+    explained = fmean(variance(logs) / len(logs) for logs in cells.values())
+    return Variance(max(0.0, spread**2 - explained), len(cells) - 1)
 
 
 def _rounds(record: Record) -> tuple[Samples, Samples] | None:

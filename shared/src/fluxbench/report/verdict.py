@@ -32,8 +32,8 @@ def blocks(records: Sequence[Record], device_name: str) -> list[Block]:
     first, *others = (_of_group(group, device_name) for group in every_group)
     names = [title(group) for group in every_group[1:]]
     folds = [Fold(f"The same for {name}", other) for name, other in zip(names, others, strict=True)]
-    if late := _late(every_group):
-        first.insert(1, Paragraph(late))
+    if sentence_of_late := late(every_group):
+        first.insert(1, Paragraph(sentence_of_late))
     if folds:
         first.insert(0, Paragraph(f"For {title(every_group[0])}:"))
     return (
@@ -41,14 +41,14 @@ def blocks(records: Sequence[Record], device_name: str) -> list[Block]:
     )
 
 
-def _late(every_group: Sequence[Group]) -> str:
+def late(every_group: Sequence[Group]) -> str:
     """Return what there was no time to measure, a clause for each kernel; empty where there was for all."""
     at: dict[str, list[str]] = {}
     count = 0
     for group in every_group:
-        late = [record for record in group.records if is_late(record)]
-        count += len(late)
-        for name in dict.fromkeys(record.variant for record in late):
+        found = [record for record in group.records if is_late(record)]
+        count += len(found)
+        for name in dict.fromkeys(record.variant for record in found):
             at.setdefault(label(name), []).append(title(group))
     every = sum(len(group.records) for group in every_group)
     parts = [f"{name} at {counted(places)}" for name, places in at.items()]

@@ -24,6 +24,7 @@ from fluxbench.report.figures.verdict import chart
 from fluxbench.report.sentences import title
 from fluxbench.report.tables import parallel
 from fluxbench.report.tables.grid_words import sentence
+from fluxbench.report.verdict import late
 from fluxbench.site.collect import Notebook, Target, device_name
 from fluxbench.site.page import page
 from fluxbench.site.uses import Recommended, recommended
@@ -58,6 +59,7 @@ class Verdicts:
     own: str  # its own sentence, where it has no records to be compared
     shapes: Sequence[Shape]
     more_shapes: int
+    late: str = ""  # what there was no time to measure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,6 +152,7 @@ def _verdicts(notebook: Notebook, target: Target) -> Verdicts:
         own="" if shapes else _own(notebook),
         shapes=shapes,
         more_shapes=len(notebook.groups) - len(shapes),
+        late=late(notebook.groups),
     )
 
 

@@ -19,18 +19,29 @@ LEVEL = 0.05  # of a variant: the chance that any other is wrongly called faster
 _SLOWER = 0.005  # of it is spent on finding those that are clearly slower and no rivals
 
 
+NONE = Variance(0.0, 1.0)
+
+
 @dataclass(frozen=True)
 class Level:
     """The logarithm of a variant's time, with the variance of this estimate and its degrees of freedom.
 
     `widest` is what this variance would be if the variant varied as much as the widest one of the page, and ten times
-    the variance of most at least.
+    the variance of most at least. `apart` is a variance beyond these, of what was measured at another `place`.
     """
 
     log: float
     variance: float
     df: float
     widest: float = math.inf
+    place: str = ""
+    apart: Variance = NONE
+
+    def apart_from(self, other: Level) -> Variance:
+        """Return the variance of the difference that is due to their places, of one estimate."""
+        if self.place == other.place or not (self.place and other.place):
+            return NONE
+        return Variance(self.apart.value + other.apart.value, min(self.apart.df, other.apart.df))
 
 
 REFERENCE = Level(0.0, 0.0, math.inf, 0.0)  # of the reference among levels of ratios to it: these are 1, exactly
@@ -86,8 +97,9 @@ def _level(logs: Sequence[float], whole: Variance, widest: float) -> Level:
 
 def difference(one: Level, other: Level) -> tuple[float, float, float]:
     """Return the logarithm of one time over another's, its standard error, and its degrees of freedom."""
-    whole = one.variance + other.variance
-    parts = one.variance**2 / one.df + other.variance**2 / other.df
+    of_places = one.apart_from(other)
+    whole = one.variance + other.variance + of_places.value
+    parts = one.variance**2 / one.df + other.variance**2 / other.df + of_places.value**2 / of_places.df
     freedom = whole**2 / parts if 0 < parts < math.inf else 1.0
     return one.log - other.log, math.sqrt(whole), max(1.0, freedom)
 
@@ -138,5 +150,5 @@ def _chance_slower(one: Level, other: Level) -> float:
         return float(log < 0)
     two_sided = chance(log / error, int(min(freedom, 1000)))
     certain = two_sided if log > 0 else 2 - two_sided
-    widest = math.erfc(log / math.sqrt(2 * (one.widest + other.widest)))
+    widest = math.erfc(log / math.sqrt(2 * (one.widest + other.widest + one.apart_from(other).value)))
     return (min if log > 0 else max)(certain, widest) / 2

@@ -42,7 +42,7 @@ _WORDS = (
     "compared with ours."
 )
 _FLAGGED = "Behind a time of the guide in which the audit finds an error stands its judgement."
-_FINE = "The audit finds nothing wrong with the guide's times."
+_FINE = "The audit finds nothing wrong with these times of the guide."
 
 
 def blocks(results: Results) -> list[Block]:
