@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import msgspec
 import pytest
 from sample_records import LAUNCH_BOUND, changed, record
 
+from fluxbench.analysis import cells
 from fluxbench.analysis.groups import groups
 from fluxbench.analysis.ranking import Ranked, faster_in_burst, is_uncertain, order, ranked, ties
 from fluxbench.operations import sets
@@ -153,11 +156,26 @@ def test_what_differs_between_cells_as_the_reference_does_is_no_rank(*, over_ref
     assert ("twin", 1, True) in told
     assert ("one", 1, True) in told
     assert ("same", 2, True) in told  # within a cell it is still slower
-    assert ranks(1.0, 1.0, 1.3) == [
-        ("one", 1, False),
-        ("same", 2, True),
-        ("twin", 2, True),
-    ]  # the reference of one cell
+    assert ranks(1.0, 1.0, 1.0, 1.3) == [("one", 1, False), ("same", 2, True), ("twin", 2, True)]  # of one of six cells
+
+
+def test_how_far_cells_differ_does_not_depend_on_the_order_of_their_records() -> None:
+    """In burst each variant has rounds of its own with the reference, and unequally many processes."""
+    made = [
+        changed(
+            timed(f"v{cell}{place}", *(0.5 * ms for ms in beside), reference_ms=[(ms,) for ms in beside]),
+            cell=f"cell{cell}",
+        )
+        for cell, level in enumerate((1.0, 1.03, 0.98, 1.01))
+        for place, beside in enumerate(([level, 1.01 * level, level], [1.02 * level, level]))
+    ]
+    found = {cells.between([made[place] for place in order]) for order in itertools.permutations(range(4))}
+    some = cells.between(made)
+    assert some == cells.between(made[::-1])
+    assert some.value > 0
+    assert some.df == 3
+    assert len(found) == 1
+    assert [len(one.logs) for one in cells.references(made)] == [3] * 4
 
 
 def test_a_single_process_is_as_many_values_as_samples() -> None:

@@ -12,8 +12,9 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, median, variance
+from statistics import fmean, variance
 
+from fluxbench.analysis import cells
 from fluxbench.analysis.groups import Group, timing_of
 from fluxbench.operations import precision
 from fluxbench.operations.workload import Workload
@@ -22,13 +23,10 @@ from fluxbench.stats import ordering, paired
 from fluxbench.stats.intervals import Estimate, Samples, quotients
 from fluxbench.stats.ordering import Level
 from fluxbench.stats.significance import Effect
-from fluxbench.stats.variances import Variance
 
 CLASSES = tuple(precision.CLASSES)  # in the order of pages
 UNCERTAIN_FROM = 1.25  # times the value, to which an interval reaches that says too little for a rank or a range
 _DRIFTED = 2.5  # times the variance of the reference's means that its processes explain: so far cells differ by chance
-_CELLS = 3  # in which a reference was measured, that tell how far cells differ
-_OF_MAD = 1.4826  # times the median absolute deviation: the standard deviation of normal values
 _OWN = 3.0  # times the variance of times, that of ratios: twice where the reference scatters as they do, independently
 
 
@@ -145,31 +143,11 @@ def _levels(records: Sequence[Record]) -> list[Level]:
     pairs = [pair for record in records if (pair := _rounds(record))]
     if len(pairs) == len(records):
         return paired.levels(pairs)
-    apart = _between_cells(records)
+    apart = cells.between(records)
     return [
         level if level is ordering.REFERENCE else replace(level, place=record.cell, apart=apart)
         for record, level in zip(records, _by_process(records), strict=True)
     ]
-
-
-def _between_cells(records: Sequence[Record]) -> Variance:
-    """Return by how much the logarithm of a time, or of a ratio, differs between cells beyond its processes.
-
-    As the reference's times do, of three cells or more: the device drifts, and a kernel has its own times in a process
-    that holds others. The spread of their means by the median absolute deviation, since in one cell the reference may
-    be what is unsteady, less what the reference's processes explain. It counts whole although ratios hold a part of it.
-    """
-    cells = {
-        record.cell: logs
-        for record in records
-        if len(logs := _logs(record, timing_of(record).reference_ms, alone=False)) > 1
-    }
-    if len(cells) < _CELLS:
-        return ordering.NONE
-    means = [fmean(logs) for logs in cells.values()]
-    spread = _OF_MAD * median(abs(mean - median(means)) for mean in means)
-    explained = fmean(variance(logs) / len(logs) for logs in cells.values())
-    return Variance(max(0.0, spread**2 - explained), len(cells) - 1)
 
 
 def _rounds(record: Record) -> tuple[Samples, Samples] | None:
@@ -194,22 +172,24 @@ def _by_process(records: Sequence[Record]) -> list[Level]:
     """
     alone = all(timing_of(record).processes == 1 for record in records)
     within = [] if alone else [_within(record) for record in records]
-    times = [_logs(record, timing_of(record).samples_ms, alone=alone) for record in records]
+    times = [cells.logs_of(record, timing_of(record).samples_ms, alone=alone) for record in records]
     others = [
         (record, own) for record, own in zip(records, times, strict=True)
         if record.variant != timing_of(record).reference_variant
     ]  # fmt: skip
-    beside = {record.variant: _logs(record, timing_of(record).reference_ms, alone=alone) for record, _ in others}
+    beside = {
+        record.variant: cells.logs_of(record, timing_of(record).reference_ms, alone=alone) for record, _ in others
+    }
     if not others or any(len(own) < 2 or len(beside[record.variant]) != len(own) for record, own in others):
         return ordering.levels(times, within)
 
     def ratio(record: Record, own: Sequence[float]) -> list[float]:
         return [one - other for one, other in zip(own, beside[record.variant], strict=True)]
 
-    cells = {record.cell: beside[record.variant] for record, _ in others}
+    of_cells = [one.logs for one in cells.references([record for record, _ in others])]
     scatter = math.fsum(variance(own) for _, own in others)
     of_ratios = math.fsum(variance(ratio(*other)) for other in others)
-    if of_ratios < scatter or (of_ratios <= _OWN * scatter and _drifted(list(cells.values()))):
+    if of_ratios < scatter or (of_ratios <= _OWN * scatter and _drifted(of_cells)):
         within = [_within(record, over_reference=True) for record, _ in others]
         found = iter(ordering.levels([ratio(*other) for other in others], within))
         return [next(found) if record.variant in beside else ordering.REFERENCE for record in records]
@@ -224,8 +204,7 @@ def _within(record: Record, *, over_reference: bool = False) -> float:
     timing = timing_of(record)
     if record.sustained:
         return 0.0
-    parts = quotients(timing.samples_ms, timing.reference_ms) if over_reference else timing.samples_ms
-    return ordering.within([[math.log(value) for value in part] for part in parts])
+    return cells.within(quotients(timing.samples_ms, timing.reference_ms) if over_reference else timing.samples_ms)
 
 
 def _drifted(cells: Sequence[Sequence[float]]) -> bool:
@@ -234,17 +213,6 @@ def _drifted(cells: Sequence[Sequence[float]]) -> bool:
         return False
     explained = fmean(variance(logs) / len(logs) for logs in cells)
     return variance(fmean(logs) for logs in cells) > _DRIFTED * explained
-
-
-def _logs(record: Record, samples_ms: Sequence[Sequence[float]], *, alone: bool) -> list[float]:
-    """Return the logarithm of each process's mean, of burst samples the median.
-
-    Where all records have one process alone, each sample counts as one: nothing else is known of their scatter.
-    """
-    if alone and len(samples_ms) == 1:
-        return [math.log(sample) for sample in samples_ms[0]]
-    middle = fmean if record.sustained else median
-    return [math.log(middle(part)) for part in samples_ms if part]
 
 
 def faster_in_burst(one: Record, other: Record) -> bool:

@@ -16,6 +16,7 @@ from fluxbench.stats.student import chance, critical
 from fluxbench.stats.variances import Variance
 
 LEVEL = 0.05  # of a variant: the chance that any other is wrongly called faster
+_NORMAL = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 _SLOWER = 0.005  # of it is spent on finding those that are clearly slower and no rivals
 
 
@@ -97,10 +98,15 @@ def _level(logs: Sequence[float], whole: Variance, widest: float) -> Level:
 
 def difference(one: Level, other: Level) -> tuple[float, float, float]:
     """Return the logarithm of one time over another's, its standard error, and its degrees of freedom."""
-    of_places = one.apart_from(other)
-    whole = one.variance + other.variance + of_places.value
-    parts = one.variance**2 / one.df + other.variance**2 / other.df + of_places.value**2 / of_places.df
-    freedom = whole**2 / parts if 0 < parts < math.inf else 1.0
+    of_places, own = one.apart_from(other), one.variance + other.variance
+    whole = own + of_places.value
+    of_own = one.variance**2 / one.df + other.variance**2 / other.df
+    of_both = of_own + of_places.value**2 / of_places.df
+    freedom = min(
+        total**2 / parts if 0 < parts < math.inf else 1.0
+        for total, parts in ((own, of_own), (whole, of_both))
+        if total or not whole
+    )  # that of a place makes no difference more certain
     return one.log - other.log, math.sqrt(whole), max(1.0, freedom)
 
 
@@ -150,5 +156,7 @@ def _chance_slower(one: Level, other: Level) -> float:
         return float(log < 0)
     two_sided = chance(log / error, int(min(freedom, 1000)))
     certain = two_sided if log > 0 else 2 - two_sided
-    widest = math.erfc(log / math.sqrt(2 * (one.widest + other.widest + one.apart_from(other).value)))
+    of_places = one.apart_from(other)
+    as_wide = (critical(1 - CONFIDENCE, of_places.df) / _NORMAL) ** 2 * of_places.value  # of few degrees of freedom
+    widest = math.erfc(log / math.sqrt(2 * (one.widest + other.widest + as_wide)))
     return (min if log > 0 else max)(certain, widest) / 2

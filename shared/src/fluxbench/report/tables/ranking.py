@@ -218,8 +218,9 @@ def _notes(group: Group, places: dict[str, list[Ranked]], regime: str) -> Iterat
         f"measurably faster: {MEASURABLY}. So a wide interval can rank before a faster time, and two intervals can "
         "overlap whose difference is measurable: a test has the scatter that all variants share, an interval that of "
         "its own cell, and of a ratio the reference's too. What differs between cells no more than the reference's "
-        "times do is not measurable. Where ratios to the reference in the same processes scatter less than times, or "
-        "the device drifts, ranks and speeds are by these: a speed can then differ from the quotient of two times here."
+        "times do, in three cells or more, is not measurable. Where ratios to the reference in the same processes "
+        "scatter less than times, or the device drifts, ranks and speeds are by these: a speed can then differ from "
+        "the quotient of two times here."
         + (" Each quantized kernel has an error budget of its own." if places[QUANTIZED] else "")
     )
     if mixed := mixed_versions(place.record for entries in places.values() for place in entries):

@@ -1,0 +1,82 @@
+"""How far the cells of a page differ beyond what the processes of one cell do: as the reference does in them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import fmean, median, variance
+from typing import NamedTuple
+
+from fluxbench.analysis.groups import timing_of
+from fluxbench.records.schema import Record
+from fluxbench.stats import ordering
+from fluxbench.stats.intervals import Samples
+from fluxbench.stats.variances import Variance
+
+_CELLS = 3  # in which a reference was measured, that tell how far cells differ
+_FEW_CELLS = 5  # of which a median tells too little
+_OF_MAD, _DF_OF_MAD = 1.4826, 0.4  # times the median absolute deviation: the standard deviation of normal values
+
+
+def between(records: Sequence[Record]) -> Variance:
+    """Return by how much the logarithm of a time, or of a ratio, differs between cells beyond its processes.
+
+    As the reference's times do, of three cells or more: the device drifts, and a kernel has its own times in a process
+    that holds others. That is the variance of their means less what the reference's processes explain. Of many cells
+    it is by the median absolute deviation, since in one the reference may be what is unsteady; such an estimate has 0.4
+    times the degrees of freedom. It counts whole although ratios hold a part of it.
+    """
+    cells = references(records)
+    if len(cells) < _CELLS:
+        return ordering.NONE
+    means = [fmean(one.logs) for one in cells]
+    explained = fmean(max(variance(one.logs), one.within) / len(one.logs) for one in cells)
+    if len(cells) <= _FEW_CELLS:
+        return Variance(max(0.0, variance(means) - explained), len(cells) - 1)
+    spread = _OF_MAD * median(abs(mean - median(means)) for mean in means)
+    return Variance(max(0.0, spread**2 - explained), _DF_OF_MAD * (len(cells) - 1))
+
+
+class Reference(NamedTuple):
+    """The logarithms of the reference's times in a cell, one a process, and their variance within a process."""
+
+    logs: Sequence[float]
+    within: float
+
+
+def references(records: Sequence[Record]) -> list[Reference]:
+    """Return what the cells measured of the reference; of records of as many processes the mean, by process.
+
+    Those of fewer processes than others of their cell are left out. In burst each record has rounds of its own with it.
+    """
+    by_cell: dict[str, list[tuple[list[float], float]]] = {}
+    for record in records:
+        timing = timing_of(record)
+        logs = logs_of(record, timing.reference_ms, alone=False)
+        if len(logs) > 1:
+            inside = 0.0 if record.sustained else within(timing.reference_ms)
+            by_cell.setdefault(record.cell, []).append((logs, inside))
+    found = []
+    for every in by_cell.values():
+        most = max(len(logs) for logs, _ in every)
+        chosen = [(logs, inside) for logs, inside in every if len(logs) == most]
+        by_process = zip(*(logs for logs, _ in chosen), strict=True)
+        inside = fmean(inside for _, inside in chosen) / len(chosen)
+        found.append(Reference([fmean(logs) for logs in by_process], inside))
+    return found
+
+
+def logs_of(record: Record, samples_ms: Sequence[Sequence[float]], *, alone: bool) -> list[float]:
+    """Return the logarithm of each process's mean, of burst samples the median.
+
+    Where all records have one process alone, each sample counts as one: nothing else is known of their scatter.
+    """
+    if alone and len(samples_ms) == 1:
+        return [math.log(sample) for sample in samples_ms[0]]
+    middle = fmean if record.sustained else median
+    return [math.log(middle(part)) for part in samples_ms if part]
+
+
+def within(parts: Samples) -> float:
+    """Return the variance that burst samples alone give the logarithm of a process's median, see `ordering.within`."""
+    return ordering.within([[math.log(value) for value in part] for part in parts if part])
