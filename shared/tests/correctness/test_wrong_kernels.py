@@ -183,9 +183,16 @@ def test_a_wrong_kernel_is_refused_and_costs_no_other_variant(monkeypatch: pytes
         small_cache(monkeypatch, 1 << 30)
         workload = LONGEST
     rounds = 50 if name == "wrong_now_and_then" else 5
-    events = measured(monkeypatch, made_up(name), workload, sustained=name in CHEATS, rounds=rounds)
-    stop_watching()
-    check_refused(events, name, SAID[name], workload)
+    tries = (
+        3 if name == "computed_as_inputs_change" else 1
+    )  # where its thread gets no time, it computes when it is called
+    while True:
+        events = measured(monkeypatch, made_up(name), workload, sustained=name in CHEATS, rounds=rounds)
+        stop_watching()
+        tries -= 1
+        with contextlib.nullcontext() if not tries else contextlib.suppress(AssertionError):
+            check_refused(events, name, SAID[name], workload)
+            return
 
 
 @pytest.mark.gpu
