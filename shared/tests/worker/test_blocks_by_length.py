@@ -31,6 +31,23 @@ def _on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block, "captured_by_name", graphs)
 
 
+@pytest.fixture
+def being_taken(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """The workloads of the block that is being taken, if one is."""
+    now: list[tuple[str, ...]] = []
+    take = TrialBlock.take
+
+    def noting(self: TrialBlock, *given: Any) -> Any:
+        now.append(tuple(self._calls))
+        try:
+            return take(self, *given)
+        finally:
+            now.clear()
+
+    monkeypatch.setattr(TrialBlock, "take", noting)
+    return now
+
+
 @pytest.mark.parametrize("fullgraph", [True, False])
 def test_blocks_of_one_length_follow_one_another_before_those_of_a_longer_one(
     monkeypatch: pytest.MonkeyPatch, *, fullgraph: bool
@@ -80,32 +97,21 @@ def test_graphs_of_a_variant_s_blocks_share_memory_and_the_longest_is_captured_f
 
 @pytest.mark.parametrize("fullgraph", [True, False])
 def test_before_windows_of_long_calls_is_one_of_the_least_memory(
-    monkeypatch: pytest.MonkeyPatch, *, fullgraph: bool
+    monkeypatch: pytest.MonkeyPatch, being_taken: list[tuple[str, ...]], *, fullgraph: bool
 ) -> None:
     """One of their own length needs as much memory beside the graph: with 72 GB of an H200's 141 it was out."""
     lengths: list[int] = []
-    in_graphs = False
-    take = TrialBlock.take
-
-    def noting(self: TrialBlock, *given: Any) -> Any:
-        nonlocal in_graphs
-        in_graphs = list(self._calls) == ["tiny"]
-        try:
-            return take(self, *given)
-        finally:
-            in_graphs = False
 
     def seen(call: AttentionCall) -> Attention:
         attend = honest(call)
 
         def attention(*qkv: torch.Tensor) -> torch.Tensor:
-            if in_graphs:
+            if being_taken == [("tiny",)]:
                 lengths.append(qkv[0].shape[1])
             return attend(*qkv)
 
         return attention
 
-    monkeypatch.setattr(TrialBlock, "take", noting)
     register(monkeypatch, variant("last", seen, compiles=True, fullgraph=fullgraph))
     events = measured(monkeypatch, variants=("last", "one", "torch_math"))
     assert failures(events) == []
@@ -120,30 +126,20 @@ def test_before_windows_of_long_calls_is_one_of_the_least_memory(
     assert set(lengths) == {own, least}
 
 
-def test_what_a_kernel_changes_in_the_call_before_a_window_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    in_graphs = False
-    take = TrialBlock.take
-
-    def noting(self: TrialBlock, *given: Any) -> Any:
-        nonlocal in_graphs
-        in_graphs = list(self._calls) == ["tiny"]
-        try:
-            return take(self, *given)
-        finally:
-            in_graphs = False
-
+def test_what_a_kernel_changes_in_the_call_before_a_window_is_found(
+    monkeypatch: pytest.MonkeyPatch, being_taken: list[tuple[str, ...]]
+) -> None:
     def spoils(call: AttentionCall) -> Attention:
         attend = honest(call)
 
         def attention(*qkv: torch.Tensor) -> torch.Tensor:
             out = attend(*qkv)
-            if in_graphs and call.seq_len_q == TINIER.shape["seq_len_q"]:
+            if being_taken == [("tiny",)] and call.seq_len_q == TINIER.shape["seq_len_q"]:
                 qkv[0].zero_()
             return out
 
         return attention
 
-    monkeypatch.setattr(TrialBlock, "take", noting)
     events = measured(monkeypatch, loads={"one": spoils})
     failed = {(event.variant, event.workload, event.status) for event in events if isinstance(event, Failed)}
     assert failed == {("one", "tiny", Status.INCORRECT)}
@@ -180,26 +176,15 @@ def test_memory_that_is_out_while_calls_are_timed_costs_a_workload(
 
 
 @pytest.mark.parametrize("fullgraph", [True, False])
-def test_what_is_wrong_in_any_block_is_found(monkeypatch: pytest.MonkeyPatch, *, fullgraph: bool) -> None:
-    in_block = False
-    take = TrialBlock.take
-
-    def noting(self: TrialBlock, *given: Any) -> Any:
-        nonlocal in_block
-        in_block = True
-        try:
-            return take(self, *given)
-        finally:
-            in_block = False
-
-    monkeypatch.setattr(TrialBlock, "take", noting)
-
+def test_what_is_wrong_in_any_block_is_found(
+    monkeypatch: pytest.MonkeyPatch, being_taken: list[tuple[str, ...]], *, fullgraph: bool
+) -> None:
     def worse(call: AttentionCall) -> Attention:
         attend = honest(call)
 
         def attention(*qkv: torch.Tensor) -> torch.Tensor:
             out = attend(*qkv)
-            return 1.5 * out if in_block and call.seq_len_q == TINY.shape["seq_len_q"] else out
+            return 1.5 * out if being_taken and call.seq_len_q == TINY.shape["seq_len_q"] else out
 
         return attention
 

@@ -11,30 +11,12 @@ from fluxbench.analysis.groups import timing_of
 from fluxbench.records.schema import Record
 from fluxbench.stats import ordering
 from fluxbench.stats.intervals import Samples
-from fluxbench.stats.variances import Variance
+from fluxbench.stats.variances import Variance, robust_deviation
 
 _CELLS = 3  # in which a reference was measured, that tell how far cells differ
 _FEW_CELLS = 5  # of which a median tells too little
-_OF_MAD, _DF_OF_MAD = 1.4826, 0.4  # times the median absolute deviation: the standard deviation of normal values
-
-
-def between(records: Sequence[Record]) -> Variance:
-    """Return by how much the logarithm of a time, or of a ratio, differs between cells beyond its processes.
-
-    As the reference's times do, of three cells or more: the device drifts, and a kernel has its own times in a process
-    that holds others. That is the variance of their means less what the reference's processes explain. Of many cells
-    it is by the median absolute deviation, since in one the reference may be what is unsteady; such an estimate has 0.4
-    times the degrees of freedom. It counts whole although ratios hold a part of it.
-    """
-    cells = references(records)
-    if len(cells) < _CELLS:
-        return ordering.NONE
-    means = [fmean(one.logs) for one in cells]
-    explained = fmean(max(variance(one.logs), one.within) / len(one.logs) for one in cells)
-    if len(cells) <= _FEW_CELLS:
-        return Variance(max(0.0, variance(means) - explained), len(cells) - 1)
-    spread = _OF_MAD * median(abs(mean - median(means)) for mean in means)
-    return Variance(max(0.0, spread**2 - explained), _DF_OF_MAD * (len(cells) - 1))
+_DF_OF_DEVIATION = 0.4  # times the degrees of freedom of a variance, those of one by the median absolute deviation
+_DRIFTED = 2.5  # times the variance of the reference's means that its processes explain: so far cells differ by chance
 
 
 class Reference(NamedTuple):
@@ -64,6 +46,31 @@ def references(records: Sequence[Record]) -> list[Reference]:
         inside = fmean(inside for _, inside in chosen) / len(chosen)
         found.append(Reference([fmean(logs) for logs in by_process], inside))
     return found
+
+
+def between(cells: Sequence[Reference]) -> Variance:
+    """Return by how much the logarithm of a time, or of a ratio, differs between cells beyond its processes.
+
+    As the reference's times do, of three cells or more: the device drifts, and a kernel has its own times in a process
+    that holds others. That is the variance of their means less what the reference's processes explain. Of many cells
+    it is by the median absolute deviation, since in one the reference may be what is unsteady; such an estimate has 0.4
+    times the degrees of freedom. It counts whole although ratios hold a part of it.
+    """
+    if len(cells) < _CELLS:
+        return ordering.NONE
+    means = [fmean(one.logs) for one in cells]
+    explained = fmean(max(variance(one.logs), one.within) / len(one.logs) for one in cells)
+    if len(cells) <= _FEW_CELLS:
+        return Variance(max(0.0, variance(means) - explained), len(cells) - 1)
+    return Variance(max(0.0, robust_deviation(means) ** 2 - explained), _DF_OF_DEVIATION * (len(cells) - 1))
+
+
+def drifted(cells: Sequence[Reference]) -> bool:
+    """Whether the logarithms of the reference's times differ between cells by more than its processes explain."""
+    if len(cells) < 2:
+        return False
+    explained = fmean(variance(one.logs) / len(one.logs) for one in cells)
+    return variance(fmean(one.logs) for one in cells) > _DRIFTED * explained
 
 
 def logs_of(record: Record, samples_ms: Sequence[Sequence[float]], *, alone: bool) -> list[float]:

@@ -12,7 +12,7 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, variance
+from statistics import variance
 
 from fluxbench.analysis import cells
 from fluxbench.analysis.groups import Group, timing_of
@@ -26,7 +26,6 @@ from fluxbench.stats.significance import Effect
 
 CLASSES = tuple(precision.CLASSES)  # in the order of pages
 UNCERTAIN_FROM = 1.25  # times the value, to which an interval reaches that says too little for a rank or a range
-_DRIFTED = 2.5  # times the variance of the reference's means that its processes explain: so far cells differ by chance
 _OWN = 3.0  # times the variance of times, that of ratios: twice where the reference scatters as they do, independently
 
 
@@ -143,10 +142,11 @@ def _levels(records: Sequence[Record]) -> list[Level]:
     pairs = [pair for record in records if (pair := _rounds(record))]
     if len(pairs) == len(records):
         return paired.levels(pairs)
-    apart = cells.between(records)
+    references = cells.references(records)
+    apart = cells.between(references)
     return [
         level if level is ordering.REFERENCE else replace(level, place=record.cell, apart=apart)
-        for record, level in zip(records, _by_process(records), strict=True)
+        for record, level in zip(records, _by_process(records, references), strict=True)
     ]
 
 
@@ -162,7 +162,7 @@ def _rounds(record: Record) -> tuple[Samples, Samples] | None:
     return own, beside
 
 
-def _by_process(records: Sequence[Record]) -> list[Level]:
+def _by_process(records: Sequence[Record], references: Sequence[cells.Reference]) -> list[Level]:
     """Return each record's level from values of which a process has one.
 
     They are the logarithms of its times, or of its ratios to the reference beside it where that is steadier: where the
@@ -186,10 +186,9 @@ def _by_process(records: Sequence[Record]) -> list[Level]:
     def ratio(record: Record, own: Sequence[float]) -> list[float]:
         return [one - other for one, other in zip(own, beside[record.variant], strict=True)]
 
-    of_cells = [one.logs for one in cells.references([record for record, _ in others])]
     scatter = math.fsum(variance(own) for _, own in others)
     of_ratios = math.fsum(variance(ratio(*other)) for other in others)
-    if of_ratios < scatter or (of_ratios <= _OWN * scatter and _drifted(of_cells)):
+    if of_ratios < scatter or (of_ratios <= _OWN * scatter and cells.drifted(references)):
         within = [_within(record, over_reference=True) for record, _ in others]
         found = iter(ordering.levels([ratio(*other) for other in others], within))
         return [next(found) if record.variant in beside else ordering.REFERENCE for record in records]
@@ -205,14 +204,6 @@ def _within(record: Record, *, over_reference: bool = False) -> float:
     if record.sustained:
         return 0.0
     return cells.within(quotients(timing.samples_ms, timing.reference_ms) if over_reference else timing.samples_ms)
-
-
-def _drifted(cells: Sequence[Sequence[float]]) -> bool:
-    """Whether the logarithms of the reference's times differ between cells by more than its processes explain."""
-    if len(cells) < 2:
-        return False
-    explained = fmean(variance(logs) / len(logs) for logs in cells)
-    return variance(fmean(logs) for logs in cells) > _DRIFTED * explained
 
 
 def faster_in_burst(one: Record, other: Record) -> bool:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
 
+from fluxbench.stats import variances
 from fluxbench.stats.pooling import Levels
 from fluxbench.stats.significance import effect
 from fluxbench.stats.student import critical
@@ -26,7 +27,6 @@ _SCATTER = 0.001  # of a process's mean beyond the control kernel's, at least
 _CHANGED, _SEVERAL = 0.005, 4
 _LEAST_WITHIN = 0.05
 _TWO = 2  # sides of a comparison; of one run, or of more, nobody asks for a change
-_NORMAL = 1.4826  # standard deviations of a normal distribution in a median absolute deviation
 
 
 @dataclass(frozen=True)
@@ -98,8 +98,7 @@ def _of_page(variants: Sequence[Beside]) -> Slope | None:
     if len(variants) < _SEVERAL or not has_changed or abs(median(changes)) < _CHANGED:
         return None
     seen = [one.change / change for one, change in zip(variants, changes, strict=True) if abs(change) >= _CHANGED / 2]
-    middle = median(seen)
-    return Slope(middle, max(_LEAST_WITHIN, _NORMAL * median(abs(one - middle) for one in seen)))
+    return Slope(median(seen), max(_LEAST_WITHIN, variances.robust_deviation(seen)))
 
 
 def _slope(one: Beside, usual: Slope) -> Slope:

@@ -16,11 +16,9 @@ from fluxbench.stats.student import chance, critical
 from fluxbench.stats.variances import Variance
 
 LEVEL = 0.05  # of a variant: the chance that any other is wrongly called faster
-_NORMAL = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 _SLOWER = 0.005  # of it is spent on finding those that are clearly slower and no rivals
-
-
-NONE = Variance(0.0, 1.0)
+_NORMAL = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+NONE = Variance(0.0, 1.0)  # between places
 
 
 @dataclass(frozen=True)
@@ -157,6 +155,8 @@ def _chance_slower(one: Level, other: Level) -> float:
     two_sided = chance(log / error, int(min(freedom, 1000)))
     certain = two_sided if log > 0 else 2 - two_sided
     of_places = one.apart_from(other)
-    as_wide = (critical(1 - CONFIDENCE, of_places.df) / _NORMAL) ** 2 * of_places.value  # of few degrees of freedom
-    widest = math.erfc(log / math.sqrt(2 * (one.widest + other.widest + as_wide)))
+    as_wide = one.widest + other.widest
+    if of_places.value:  # of few degrees of freedom
+        as_wide += (critical(1 - CONFIDENCE, of_places.df) / _NORMAL) ** 2 * of_places.value
+    widest = math.erfc(log / math.sqrt(2 * as_wide))
     return (min if log > 0 else max)(certain, widest) / 2

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 
 MEDIAN_OF_MANY = math.pi / 2  # the variance of a median over that of the mean, of three normal values or more at most
+_OF_MAD = 1.4826  # standard deviations of a normal distribution in a median absolute deviation
 APART = 10  # times the median of all, beyond which a variance is one of its own
 
 
@@ -57,6 +58,15 @@ def middle(several: Sequence[Variance]) -> Variance:
         return Variance(0.0, 0)
     value = median(one.value / (1 - 2 / (9 * one.df)) ** 3 for one in known)
     return Variance(value, max(1.0, math.fsum(one.df for one in known) / 2))
+
+
+def robust_deviation(values: Sequence[float]) -> float:
+    """Return the standard deviation of nearly normal values by their median absolute deviation, 1.4826 times that.
+
+    A few outliers do not change it.
+    """
+    center = median(values)
+    return _OF_MAD * median(abs(value - center) for value in values)
 
 
 def alike(several: Sequence[Variance]) -> list[Variance]:

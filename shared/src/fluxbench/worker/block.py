@@ -106,13 +106,13 @@ class TrialBlock:
             self._fill()
         plan = self._plan.loaded if time.monotonic() < loaded_until else self._plan
         launched = self._graphs is None
+        lead = None if launched or self._lead.workload in self._calls else self._lead.made(self._workloads)
         self._block = sustain(
             self._stopwatch, self._timed, self._call_s, self._given, plan, self._graphs,
             idle=self._idle and launched, replays=self._idle and not launched,
-            leads=() if launched else self._by_memory[:1],  # beside graphs of as much memory
-            lead=None if launched or self._lead.workload in self._calls else self._lead.made(self._workloads),
+            leads=() if launched else self._by_memory[:1], lead=lead,  # beside graphs of as much memory
         )  # fmt: skip
-        if self._block.lead_ms is not None and not self._idle:
+        if lead:
             self._returned.see_change(next(iter(self._calls)), self._workloads[self._lead.workload].contents)
         self._see_changes()
         return self._block

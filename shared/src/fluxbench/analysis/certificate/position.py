@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from fluxbench.analysis.certificate.trials import Place, Trials
+from fluxbench.stats.variances import robust_deviation
 
 THIRDS = ("first", "middle", "last")
 IN_ROUND, IN_PROCESS = "place of a call in its round", "trial of a variant in its process"
@@ -100,11 +101,8 @@ def _effect(kind: str, base: str, points: Sequence[tuple[int, float]]) -> Effect
 def _standard_error(values: Sequence[float]) -> float:
     """Return the standard error of a median of nearly normal values: sqrt(pi / 2) times that of the mean.
 
-    Their spread is 1.4826 times the median absolute deviation, which a few outliers do not change. Of one value it is
-    infinite.
+    By their median absolute deviation, which a few outliers do not change. Of one value it is infinite.
     """
     if len(values) < 2:
         return math.inf
-    middle = median(values)
-    spread = 1.4826 * median(abs(value - middle) for value in values)
-    return math.sqrt(math.pi / 2) * spread / math.sqrt(len(values))
+    return math.sqrt(math.pi / 2) * robust_deviation(values) / math.sqrt(len(values))
